@@ -1,0 +1,33 @@
+#include "engine/attention/strategies/strategies.h"
+
+namespace folio {
+namespace {
+
+// Every query sees every token up to itself at its true distance.
+class FullStrategy final : public AttentionStrategy {
+ public:
+  std::string name() const override { return "full"; }
+
+  std::vector<StrategyParam> Params(const StrategySpec&, const StrategyLimits&) const override {
+    return {};
+  }
+
+  absl::Status Validate(const StrategySpec&, const StrategyLimits&) const override {
+    return absl::OkStatus();
+  }
+
+  AttentionPlan Plan(const StrategySpec&, const StrategyLimits&) const override {
+    AttentionPlan plan;
+    plan.stages.push_back(AttentionStage{});
+    return plan;
+  }
+};
+
+}  // namespace
+
+const AttentionStrategy& Full() {
+  static const FullStrategy strategy;
+  return strategy;
+}
+
+}  // namespace folio

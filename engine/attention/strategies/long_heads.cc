@@ -1,0 +1,83 @@
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/strategies/strategies.h"
+
+namespace folio {
+namespace {
+
+constexpr int64_t kMinChunks = 4;  // first, previous, own and at least one free pick
+
+// LongHeads. Source: Lu et al. 2024, equations 1-3, with the rule of the released code that the chunk before
+// the query's own is always seen (three forced chunks, num_chunks - 3 free picks per query head). The query
+// sees itself in prefill as in decode, so both are the same function.
+class LongHeadsStrategy final : public AttentionStrategy {
+ public:
+  std::string name() const override { return "long_heads"; }
+
+  std::vector<StrategyParam> Params(const StrategySpec& spec,
+                                    const StrategyLimits& limits) const override {
+    const int64_t length = limits.trained_length;
+    const int64_t page = limits.page_tokens;
+    const int64_t default_chunk =
+        std::max(page, std::min<int64_t>(length / 16, 256) / page * page);
+    const int64_t chunk = std::max<int64_t>(1, spec.Param("chunk_size").value_or(default_chunk));
+    const int64_t default_attention = std::min<int64_t>(length, 4096) / chunk * chunk;
+    const int64_t attention = spec.Param("attention_length").value_or(default_attention);
+    return {{"chunk_size", default_chunk, page, std::max(page, length / kMinChunks)},
+            {"attention_length", default_attention, kMinChunks * page, length},
+            {"begin_selective_length", attention, kMinChunks * page, length}};
+  }
+
+  absl::Status Validate(const StrategySpec& spec, const StrategyLimits& limits) const override {
+    const int64_t chunk = *spec.Param("chunk_size");
+    const int64_t attention = *spec.Param("attention_length");
+    const int64_t dense = *spec.Param("begin_selective_length");
+    if (chunk % limits.page_tokens != 0) {
+      return Bad("chunk_size", chunk, "a multiple of the page size ", limits.page_tokens);
+    }
+    if (attention % chunk != 0) {
+      return Bad("attention_length", attention, "a multiple of chunk_size ", chunk);
+    }
+    if (attention < kMinChunks * chunk) {
+      return Bad("attention_length", attention, "at least 4 chunks, ", kMinChunks * chunk);
+    }
+    if (dense % chunk != 0) {
+      return Bad("begin_selective_length", dense, "a multiple of chunk_size ", chunk);
+    }
+    if (dense < attention - chunk) {
+      return Bad("begin_selective_length", dense,
+                 "at least attention_length - chunk_size = ", attention - chunk);
+    }
+    return absl::OkStatus();
+  }
+
+  AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
+    const int64_t chunk = *spec.Param("chunk_size");
+    const int64_t num_chunks = *spec.Param("attention_length") / chunk;
+    const int64_t dense = *spec.Param("begin_selective_length");
+    AttentionPlan plan;
+    plan.selection.chunk_tokens = static_cast<int>(chunk);
+    plan.selection.num_free_picks = static_cast<int>(num_chunks - 3);
+    plan.stages.push_back({.keys = AttentionStage::Keys::kContext, .rows_end = dense});
+    plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
+                           .distance = AttentionStage::Distance::kCompacted,
+                           .rows_begin = dense});
+    return plan;
+  }
+
+ private:
+  static absl::Status Bad(const char* param, int64_t value, const char* rule, int64_t limit) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("long_heads.", param, " is ", value, ", must be ", rule, limit));
+  }
+};
+
+}  // namespace
+
+const AttentionStrategy& LongHeads() {
+  static const LongHeadsStrategy strategy;
+  return strategy;
+}
+
+}  // namespace folio

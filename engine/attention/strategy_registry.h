@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/attention_strategy.h"
+
+namespace folio {
+
+// All strategies, one row each, in the order of the documentation.
+const std::vector<const AttentionStrategy*>& AllStrategies();
+
+// nullptr if there is none of that name.
+const AttentionStrategy* FindStrategy(const std::string& name);
+
+// Fills in defaults, puts parameters in canonical order and checks them.
+// Errors: INVALID_ARGUMENT for an unknown strategy or parameter, or a value outside its range.
+absl::StatusOr<StrategySpec> ResolveStrategySpec(const StrategySpec& spec,
+                                                 const StrategyLimits& limits);
+
+// The plan of a resolved spec.
+AttentionPlan PlanFor(const StrategySpec& resolved, const StrategyLimits& limits);
+
+}  // namespace folio

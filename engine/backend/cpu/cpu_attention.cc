@@ -1,0 +1,216 @@
+#include "engine/backend/cpu/cpu_attention.h"
+
+#include <algorithm>
+
+namespace folio {
+
+using cpu::kQueryRows;
+
+namespace {
+
+constexpr int kBlockQueries = 256;
+
+}  // namespace
+
+int AttentionWorker::BlockTokens(const KvGeometry& geometry) {
+  return std::max(1, kBlockQueries / (geometry.num_heads / geometry.num_kv_heads));
+}
+
+void AttentionWorker::Run(const CpuAttentionContext& context, const Block& block, const float* qkv,
+                          float* out) {
+  context_ = &context;
+  block_ = block;
+  const KvGeometry& g = context.geometry();
+  group_ = g.num_heads / g.num_kv_heads;
+  dim_ = g.padded_dim;
+  page_tokens_ = g.page_tokens;
+  LoadQueries(qkv);
+  for (const AttentionStage& stage : block.slice->plan->stages) {
+    switch (stage.keys) {
+      case AttentionStage::Keys::kContext: RunContext(stage); break;
+      case AttentionStage::Keys::kSinks: RunSinks(stage); break;
+      case AttentionStage::Keys::kChunks: RunChunks(stage); break;
+    }
+  }
+  WriteOutput(out);
+}
+
+void AttentionWorker::LoadQueries(const float* qkv) {
+  const KvGeometry& g = context_->geometry();
+  const int64_t width = int64_t{g.num_heads + 2 * g.num_kv_heads} * g.head_dim;
+  const int num_queries = block_.num_rows * group_;
+  const int half = g.head_dim / 2;
+  raw_.assign(static_cast<size_t>(num_queries) * dim_, 0.0f);
+  local_.assign(static_cast<size_t>(num_queries) * dim_, 0.0f);
+  pinned_.assign(block_.pinned_cos != nullptr ? local_.size() : 0, 0.0f);
+  states_.resize(static_cast<size_t>(num_queries) * (dim_ + 2));
+  rotated_.assign(static_cast<size_t>(kQueryRows) * dim_, 0.0f);
+  own_.resize(block_.num_rows);
+  float scaled[kMaxHeadDim];
+  for (int row = 0; row < block_.num_rows; ++row) {
+    const int64_t step_row = block_.slice->row_begin + block_.first_row + row;
+    const int token = static_cast<int>(Position(row) % page_tokens_);
+    for (int head = 0; head < group_; ++head) {
+      const float* q = qkv + step_row * width + int64_t{block_.kv_head * group_ + head} * g.head_dim;
+      std::copy(q, q + g.head_dim, &raw_[(int64_t{head} * block_.num_rows + row) * dim_]);
+      for (int d = 0; d < g.head_dim; ++d) scaled[d] = q[d] * context_->scale;
+      const int64_t at = query(row, head);
+      context_->kernels->rotate(scaled, context_->positions->Cos(token),
+                                context_->positions->Sin(token), 1.0f, half, &local_[at * dim_]);
+      if (block_.pinned_cos != nullptr) {
+        context_->kernels->rotate(scaled, block_.pinned_cos, block_.pinned_sin, 1.0f, half,
+                                  &pinned_[at * dim_]);
+      }
+      cpu::InitState(&states_[at * (dim_ + 2)], dim_);
+    }
+  }
+}
+
+void AttentionWorker::VisitPage(FrameId frame, const std::vector<float>& queries,
+                                std::span<const Visit> visits) {
+  const KvGeometry& g = context_->geometry();
+  cpu::AttendPageArgs args;
+  args.k = context_->Keys(frame, block_.layer, block_.kv_head);
+  args.v = context_->Values(frame, block_.layer, block_.kv_head);
+  args.dim = dim_;
+  args.q = rotated_.data();
+  for (size_t first = 0; first < visits.size(); first += kQueryRows) {
+    args.num_rows = static_cast<int>(std::min<size_t>(kQueryRows, visits.size() - first));
+    for (int r = 0; r < args.num_rows; ++r) {
+      const Visit& visit = visits[first + r];
+      const float* q = &queries[int64_t{visit.query} * dim_];
+      float* to = &rotated_[r * dim_];
+      if (visit.page_distance == 0) {
+        std::copy(q, q + dim_, to);
+      } else {
+        context_->kernels->rotate(q, context_->pages->Cos(visit.page_distance),
+                                  context_->pages->Sin(visit.page_distance), 1.0f, g.head_dim / 2,
+                                  to);
+      }
+      args.lo[r] = visit.lo;
+      args.hi[r] = visit.hi;
+      args.state[r] = &states_[int64_t{visit.query} * (dim_ + 2)];
+    }
+    context_->kernels->attend_page(g.dtype, page_tokens_, args);
+  }
+}
+
+void AttentionWorker::RunContext(const AttentionStage& stage) {
+  const SequenceSlice& slice = *block_.slice;
+  const int64_t last = Position(block_.num_rows - 1);
+  const int64_t oldest = stage.band_end > last ? 0 : Position(0) - stage.band_end + 1;
+  const int64_t first_page = std::max(slice.first_page, std::max<int64_t>(0, oldest) / page_tokens_);
+  for (int64_t page = first_page; page <= last / page_tokens_; ++page) {
+    const int64_t start = page * page_tokens_;
+    visits_.clear();
+    for (int row = 0; row < block_.num_rows; ++row) {
+      const int64_t i = Position(row);
+      if (!stage.CoversRow(i)) continue;
+      const int64_t begin = stage.band_end > i ? 0 : i - stage.band_end + 1;
+      const int64_t lo = std::max<int64_t>(0, begin - start);
+      const int64_t hi = std::min<int64_t>(page_tokens_, i - stage.band_begin + 1 - start);
+      if (lo >= hi) continue;
+      for (int head = 0; head < group_; ++head) {
+        visits_.push_back({query(row, head), i / page_tokens_ - page, static_cast<int>(lo),
+                           static_cast<int>(hi)});
+      }
+    }
+    if (!visits_.empty()) VisitPage(slice.pages[page - slice.first_page], local_, visits_);
+  }
+}
+
+void AttentionWorker::RunSinks(const AttentionStage& stage) {
+  const SequenceSlice& slice = *block_.slice;
+  for (size_t page = 0; page < slice.sinks.size(); ++page) {
+    const int64_t start = static_cast<int64_t>(page) * page_tokens_;
+    visits_.clear();
+    for (int row = 0; row < block_.num_rows; ++row) {
+      const int64_t i = Position(row);
+      if (!stage.CoversRow(i)) continue;
+      const int64_t end =
+          std::min<int64_t>(slice.plan->retention.num_sinks, i - stage.band_begin + 1);
+      const int64_t hi = std::min<int64_t>(page_tokens_, end - start);
+      if (hi <= 0) continue;
+      for (int head = 0; head < group_; ++head) {
+        visits_.push_back({query(row, head), 0, 0, static_cast<int>(hi)});
+      }
+    }
+    if (!visits_.empty()) VisitPage(slice.sinks[page], pinned_, visits_);
+  }
+}
+
+// The pages of one chunk up to (not including) token `token_end` of it, for one query whose distance to the
+// chunk's first token is slot_distance pages plus its own offset in its page.
+void AttentionWorker::AddPages(int query, int64_t chunk, int64_t slot_distance, int64_t token_end) {
+  const int64_t pages_per_chunk = block_.slice->plan->selection.chunk_tokens / page_tokens_;
+  for (int64_t u = 0; u * page_tokens_ < token_end; ++u) {
+    const int64_t page = chunk * pages_per_chunk + u;
+    const int hi = static_cast<int>(std::min<int64_t>(page_tokens_, token_end - u * page_tokens_));
+    chosen_.push_back({static_cast<uint64_t>(page) << 16 | static_cast<uint64_t>(query),
+                       {query, slot_distance - u, 0, hi}});
+  }
+}
+
+void AttentionWorker::ChoosePages(int row, int head, std::span<const int64_t> picks) {
+  const int64_t w = block_.slice->plan->selection.chunk_tokens;
+  const int64_t i = Position(row);
+  const int64_t own = own_[row];
+  const int64_t own_distance = i % w / page_tokens_;
+  const int64_t pages_per_chunk = w / page_tokens_;
+  const int q = query(row, head);
+  // Slots in ascending order of chunks: the first, the picks, the previous, the own one.
+  const int64_t num_slots = static_cast<int64_t>(picks.size()) + std::min<int64_t>(own, 2);
+  int64_t slot = 0;
+  const auto add = [&](int64_t chunk) {
+    AddPages(q, chunk, (num_slots - slot++) * pages_per_chunk + own_distance, w);
+  };
+  if (own >= 1) add(0);
+  for (int64_t chunk : picks) add(chunk);
+  if (own >= 2) add(own - 1);
+  AddPages(q, own, own_distance, i % w + 1);
+}
+
+void AttentionWorker::RunChunks(const AttentionStage& stage) {
+  const SequenceSlice& slice = *block_.slice;
+  const int64_t w = slice.plan->selection.chunk_tokens;
+  int first = 0;
+  while (first < block_.num_rows && !stage.CoversRow(Position(first))) ++first;
+  const int num_rows = block_.num_rows - first;
+  if (num_rows == 0) return;
+  for (int row = 0; row < block_.num_rows; ++row) own_[row] = Position(row) / w;
+  chosen_.clear();
+  for (int head = 0; head < group_; ++head) {
+    const size_t begin = (int64_t{head} * block_.num_rows + first) * dim_;
+    selector_.Run(*context_, slice, block_.layer, block_.kv_head * group_ + head,
+                  std::span<const float>(raw_).subspan(begin, int64_t{num_rows} * dim_),
+                  std::span<const int64_t>(own_).subspan(first));
+    for (int row = 0; row < num_rows; ++row) ChoosePages(first + row, head, selector_.Picks(row));
+  }
+  std::sort(chosen_.begin(), chosen_.end(),
+            [](const ChosenPage& a, const ChosenPage& b) { return a.key < b.key; });
+  for (size_t begin = 0; begin < chosen_.size();) {
+    const int64_t page = static_cast<int64_t>(chosen_[begin].key >> 16);
+    visits_.clear();
+    size_t end = begin;
+    for (; end < chosen_.size() && static_cast<int64_t>(chosen_[end].key >> 16) == page; ++end) {
+      visits_.push_back(chosen_[end].visit);
+    }
+    VisitPage(slice.pages[page - slice.first_page], local_, visits_);
+    begin = end;
+  }
+}
+
+void AttentionWorker::WriteOutput(float* out) const {
+  const KvGeometry& g = context_->geometry();
+  for (int row = 0; row < block_.num_rows; ++row) {
+    const int64_t step_row = block_.slice->row_begin + block_.first_row + row;
+    for (int head = 0; head < group_; ++head) {
+      const float* state = &states_[int64_t{query(row, head)} * (dim_ + 2)];
+      float* to = out + (step_row * g.num_heads + block_.kv_head * group_ + head) * g.head_dim;
+      const float norm = 1.0f / state[dim_ + 1];
+      for (int d = 0; d < g.head_dim; ++d) to[d] = state[d] * norm;
+    }
+  }
+}
+
+}  // namespace folio

@@ -1,0 +1,269 @@
+#include "engine/backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/rope.h"
+#include "engine/backend/cpu/chunk_summary.h"
+#include "engine/backend/cpu/cpu_attention.h"
+#include "engine/backend/cpu/cpu_matrix.h"
+#include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/kv_writer.h"
+#include "engine/backend/cpu/rotation_table.h"
+#include "engine/base/status_macros.h"
+#include "engine/base/worker_pool.h"
+
+namespace folio {
+namespace {
+
+// Rows from which row-wise verbs are worth a parallel loop.
+constexpr int kParallelRows = 8;
+// Weights that stay in the second-level cache while blocks of rows pass over them.
+constexpr int64_t kPanelGroupBytes = 512 << 10;
+
+// Everything about positions that is set up once: tables of rotations and the workers that use them.
+struct AttentionState {
+  AttentionState(const AttentionSetup& s, const cpu::Kernels& kernels, int num_threads)
+      : setup(s),
+        frequencies(s.geometry.head_dim, s.rope_theta),
+        positions(&frequencies, 1),
+        pages(&frequencies, s.geometry.page_tokens),
+        workers(num_threads),
+        summarizers(num_threads) {
+    context.setup = &setup;
+    context.kernels = &kernels;
+    context.positions = &positions;
+    context.pages = &pages;
+    context.scale = 1.0f / std::sqrt(static_cast<float>(s.geometry.head_dim));
+    positions.Grow(s.geometry.page_tokens);
+  }
+
+  const AttentionSetup setup;
+  const RopeFrequencies frequencies;
+  RotationTable positions;
+  RotationTable pages;
+  // Pinned distance to cos and sin, [2][head_dim / 2].
+  std::map<int64_t, std::vector<float>> pinned;
+  CpuAttentionContext context;
+  std::vector<AttentionWorker> workers;
+  std::vector<ChunkSummarizer> summarizers;
+  std::vector<AttentionWorker::Block> blocks;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(Isa isa, int num_threads)
+      : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads) {}
+
+  std::string name() const override { return absl::StrCat("cpu/", IsaName(isa_)); }
+  int num_threads() const override { return pool_.num_threads(); }
+
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) override {
+    FOLIO_ASSIGN_OR_RETURN(auto matrix, CpuMatrix::Create(parts, &pool_));
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
+  }
+
+  absl::Status SetupAttention(const AttentionSetup& setup) override;
+  void Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) override;
+  void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
+               float* out) override;
+  void MatMul(const PackedMatrix& matrix, const float* x, int num_rows,
+              std::span<const float> bias, Output output, float* y) override;
+  void SwiGlu(const float* gate_up, int num_rows, int width, float* out) override;
+  void StoreKv(const StepBatch& batch, int layer, const float* qkv) override;
+  void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) override;
+  void Attend(const StepBatch& batch, int layer, const float* qkv, float* out) override;
+
+ private:
+  void ForRows(int num_rows, const std::function<void(int)>& body);
+  void PrepareTables(const StepBatch& batch);
+  void PrepareBlocks(const StepBatch& batch, int layer);
+
+  const Isa isa_;
+  const cpu::Kernels& kernels_;
+  WorkerPool pool_;
+  std::vector<float> packed_x_;
+  std::unique_ptr<AttentionState> attention_;
+};
+
+absl::Status CpuBackend::SetupAttention(const AttentionSetup& setup) {
+  const KvGeometry& g = setup.geometry;
+  if (g.head_dim < 2 || g.head_dim % 2 != 0 || g.head_dim > kMaxHeadDim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("head_dim is ", g.head_dim, ", must be even and at most ", kMaxHeadDim));
+  }
+  if (g.page_tokens < kTile || g.page_tokens % kTile != 0 || g.page_tokens > cpu::kMaxPageTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("page_tokens is ", g.page_tokens,
+                                                   ", must be a multiple of 16 and at most ",
+                                                   cpu::kMaxPageTokens));
+  }
+  if (g.num_kv_heads < 1 || g.num_heads % g.num_kv_heads != 0) {
+    return absl::InvalidArgumentError("num_heads must be a multiple of num_kv_heads");
+  }
+  attention_ = std::make_unique<AttentionState>(setup, kernels_, pool_.num_threads());
+  return absl::OkStatus();
+}
+
+void CpuBackend::ForRows(int num_rows, const std::function<void(int)>& body) {
+  if (num_rows < kParallelRows) {
+    for (int row = 0; row < num_rows; ++row) body(row);
+    return;
+  }
+  pool_.ParallelFor(num_rows, [&](int64_t row, int) { body(static_cast<int>(row)); });
+}
+
+void CpuBackend::Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) {
+  const auto& matrix = static_cast<const CpuMatrix&>(table);
+  ForRows(static_cast<int>(tokens.size()),
+          [&](int row) { matrix.ReadRow(tokens[row], out + row * matrix.cols()); });
+}
+
+void CpuBackend::RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
+                         float* out) {
+  const int64_t width = static_cast<int64_t>(weight.size());
+  ForRows(num_rows, [&](int row) {
+    kernels_.rms_norm(x + row * width, weight.data(), eps, static_cast<int>(width),
+                      out + row * width);
+  });
+}
+
+void CpuBackend::SwiGlu(const float* gate_up, int num_rows, int width, float* out) {
+  ForRows(num_rows, [&](int row) {
+    const float* gate = gate_up + int64_t{row} * 2 * width;
+    kernels_.swiglu(gate, gate + width, width, out + int64_t{row} * width);
+  });
+}
+
+void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows,
+                        std::span<const float> bias, Output output, float* y) {
+  const auto& matrix = static_cast<const CpuMatrix&>(packed);
+  const int64_t inputs = matrix.cols();
+  const int64_t row_floats = 2 * matrix.num_pairs();
+  packed_x_.resize(std::max<size_t>(packed_x_.size(), num_rows * row_floats));
+  const int block = kernels_.matmul_rows;
+  pool_.ParallelFor((num_rows + block - 1) / block, [&](int64_t task, int) {
+    const int row = static_cast<int>(task) * block;
+    kernels_.pack_x(matrix.dtype(), x + row * inputs, std::min(block, num_rows - row), inputs,
+                    packed_x_.data() + row * row_floats);
+  });
+  cpu::MatMulArgs args;
+  args.panels = matrix.data();
+  args.panel_bytes = matrix.panel_bytes();
+  args.num_pairs = matrix.num_pairs();
+  args.x = packed_x_.data();
+  args.num_rows = num_rows;
+  args.num_outputs = matrix.rows();
+  args.bias = bias.empty() ? nullptr : bias.data();
+  args.add = output == Output::kAdd;
+  args.y = y;
+  // One row block: long contiguous streams. Many: groups of panels that stay in the cache.
+  const int64_t num_panels = matrix.num_panels();
+  const int64_t by_threads = std::max<int64_t>(1, num_panels / (4 * pool_.num_threads()));
+  const int64_t by_cache = std::max<int64_t>(1, kPanelGroupBytes / matrix.panel_bytes());
+  const int64_t group = num_rows <= block ? by_threads : std::min(by_threads, by_cache);
+  pool_.ParallelFor((num_panels + group - 1) / group, [&](int64_t task, int) {
+    cpu::MatMulArgs part = args;
+    part.panel_begin = task * group;
+    part.panel_end = std::min(num_panels, part.panel_begin + group);
+    kernels_.matmul(matrix.dtype(), part);
+  });
+}
+
+void CpuBackend::PrepareTables(const StepBatch& batch) {
+  const KvGeometry& g = attention_->setup.geometry;
+  for (const SequenceSlice& slice : batch.slices) {
+    const AttentionPlan& plan = *slice.plan;
+    const int64_t last = slice.first_position + slice.num_rows - 1;
+    for (const AttentionStage& stage : plan.stages) {
+      int64_t distance = 0;
+      if (stage.keys == AttentionStage::Keys::kChunks) {
+        distance = int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens;
+      } else if (stage.distance == AttentionStage::Distance::kTrue) {
+        const int64_t last_row = std::min(last, stage.rows_end - 1);
+        distance = std::min(last_row, stage.band_end) + g.page_tokens;
+      } else if (!attention_->pinned.contains(stage.pinned_distance)) {
+        std::vector<float>& table = attention_->pinned[stage.pinned_distance];
+        table.resize(g.head_dim);
+        attention_->frequencies.Fill(stage.pinned_distance, table.data(),
+                                     table.data() + g.head_dim / 2);
+      }
+      attention_->pages.Grow(distance / g.page_tokens + 1);
+    }
+    if (!plan.selection.enabled()) continue;
+    attention_->positions.Grow(plan.selection.chunk_tokens);
+    slice.pending_queries->data.resize(int64_t{g.num_layers} * g.num_heads *
+                                       plan.selection.chunk_tokens * g.padded_dim);
+  }
+}
+
+void CpuBackend::StoreKv(const StepBatch& batch, int layer, const float* qkv) {
+  if (layer == 0) PrepareTables(batch);
+  WriteKv(attention_->setup, kernels_, attention_->positions, &pool_, batch, layer, qkv);
+}
+
+void CpuBackend::SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) {
+  const int num_heads = attention_->setup.geometry.num_heads;
+  const int64_t num_tasks = static_cast<int64_t>(batch.slices.size()) * num_heads;
+  pool_.ParallelFor(num_tasks, [&](int64_t task, int thread) {
+    const SequenceSlice& slice = batch.slices[task / num_heads];
+    if (!slice.plan->selection.enabled()) return;
+    attention_->summarizers[thread].Run(attention_->context, slice, layer,
+                                        static_cast<int>(task % num_heads), qkv);
+  });
+}
+
+void CpuBackend::PrepareBlocks(const StepBatch& batch, int layer) {
+  const KvGeometry& g = attention_->setup.geometry;
+  const int block_tokens = AttentionWorker::BlockTokens(g);
+  attention_->blocks.clear();
+  for (const SequenceSlice& slice : batch.slices) {
+    const std::vector<float>* pinned = nullptr;
+    for (const AttentionStage& stage : slice.plan->stages) {
+      if (stage.distance == AttentionStage::Distance::kPinned) {
+        pinned = &attention_->pinned.at(stage.pinned_distance);
+      }
+    }
+    for (int row = 0; row < slice.num_rows; row += block_tokens) {
+      for (int kv_head = 0; kv_head < g.num_kv_heads; ++kv_head) {
+        AttentionWorker::Block block;
+        block.slice = &slice;
+        block.first_row = row;
+        block.num_rows = std::min(block_tokens, slice.num_rows - row);
+        block.kv_head = kv_head;
+        block.layer = layer;
+        if (pinned != nullptr) {
+          block.pinned_cos = pinned->data();
+          block.pinned_sin = pinned->data() + g.head_dim / 2;
+        }
+        attention_->blocks.push_back(block);
+      }
+    }
+  }
+}
+
+void CpuBackend::Attend(const StepBatch& batch, int layer, const float* qkv, float* out) {
+  PrepareBlocks(batch, layer);
+  pool_.ParallelFor(static_cast<int64_t>(attention_->blocks.size()), [&](int64_t task, int thread) {
+    attention_->workers[thread].Run(attention_->context, attention_->blocks[task], qkv, out);
+  });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Backend>> CreateCpuBackend(const CpuBackendOptions& options) {
+  if (options.num_threads < 1 || options.num_threads > 1024) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads is ", options.num_threads, ", must be in [1, 1024]"));
+  }
+  const Isa isa = options.isa.value_or(BestIsa());
+  if (!CpuSupports(isa)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("this CPU has no ", IsaName(isa), " instructions"));
+  }
+  return std::make_unique<CpuBackend>(isa, options.num_threads);
+}
+
+}  // namespace folio

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+
+namespace folio {
+
+// Instruction sets that kernels are built for, each including those before it.
+enum class Isa : uint8_t {
+  kPortable,    // whatever the compiler's baseline has
+  kAvx2,        // AVX2, FMA, F16C
+  kAvx512,      // AVX-512 F, BW, DQ, VL
+  kAvx512Bf16,  // and the bf16 dot product
+};
+
+const char* IsaName(Isa isa);
+
+// Whether this CPU can run kernels of `isa`.
+bool CpuSupports(Isa isa);
+
+// The best one this CPU can run.
+Isa BestIsa();
+
+}  // namespace folio

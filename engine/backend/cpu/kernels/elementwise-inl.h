@@ -1,0 +1,52 @@
+// Row-wise kernels of small cost.
+#include <cmath>
+
+#include "engine/backend/cpu/kernels/kernels.h"
+
+namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
+namespace {
+
+void Softmax(float* values, int n) {
+  float max = values[0];
+  for (int i = 1; i < n; ++i) max = values[i] > max ? values[i] : max;
+  float sum = 0;
+  for (int i = 0; i < n; ++i) {
+    values[i] = Exp(Splat(values[i] - max))[0];
+    sum += values[i];
+  }
+  for (int i = 0; i < n; ++i) values[i] /= sum;
+}
+
+void RmsNorm(const float* x, const float* weight, double eps, int n, float* out) {
+  Vec squares = {};
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const Vec v = Load(x + i);
+    squares = squares + v * v;
+  }
+  float sum = HorizontalSum(squares);
+  for (; i < n; ++i) sum += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(sum / static_cast<float>(n) + static_cast<float>(eps));
+  for (i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+}
+
+void SwiGlu(const float* gate, const float* up, int n, float* out) {
+  int i = 0;
+  for (; i + 16 <= n; i += 16) {
+    const Vec g = Load(gate + i);
+    Store(out + i, g / (1.0f + Exp(-g)) * Load(up + i));
+  }
+  for (; i < n; ++i) out[i] = gate[i] / (1.0f + Exp(Splat(-gate[i]))[0]) * up[i];
+}
+
+void Rotate(const float* __restrict x, const float* __restrict cos, const float* __restrict sin,
+            float sin_sign, int half, float* __restrict out) {
+  for (int m = 0; m < half; ++m) {
+    const float s = sin_sign * sin[m];
+    out[m] = x[m] * cos[m] - x[m + half] * s;
+    out[m + half] = x[m + half] * cos[m] + x[m] * s;
+  }
+}
+
+}  // namespace
+}  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE

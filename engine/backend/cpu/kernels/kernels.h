@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/backend/cpu/isa.h"
+#include "engine/tensor/tensor_view.h"
+
+namespace folio::cpu {
+
+// Outputs of one weight panel: two vectors of 16.
+inline constexpr int kPanel = 32;
+// Rows of queries that share one load of a key or value.
+inline constexpr int kQueryRows = 8;
+
+inline constexpr int kMaxPageTokens = 256;
+
+// Products of `num_rows` rows with panels [panel_begin, panel_end) of a packed matrix.
+//   panels  [panel][inputs/2 pairs][32 outputs]: bf16 as pairs [2 vectors][16 outputs][2 inputs];
+//           fp32, fp16 as [2 inputs][32 outputs]
+//   x       packed by pack_x
+//   y       [num_rows][num_outputs]; bias may be null
+struct MatMulArgs {
+  const std::byte* panels = nullptr;
+  int64_t panel_bytes = 0;
+  int64_t num_pairs = 0;  // inputs / 2, rounded up
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+  const float* x = nullptr;
+  int num_rows = 0;
+  int64_t num_outputs = 0;
+  const float* bias = nullptr;
+  bool add = false;
+  float* y = nullptr;
+};
+
+// One page of keys and values against up to kQueryRows queries, folded into their running softmax.
+//   k, v    one slice, layout in kv_types.h
+//   q       [num_rows][dim]: rotated for this page, scaled
+//   state   per row: [dim] weighted values, then max, then sum
+//   lo, hi  per row: tokens of the page that it sees, lo < hi
+struct AttendPageArgs {
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  int dim = 0;
+  int num_rows = 0;
+  const float* q = nullptr;
+  std::array<int, kQueryRows> lo;
+  std::array<int, kQueryRows> hi;
+  std::array<float*, kQueryRows> state;
+};
+
+// Running softmax of one row before any key: dim zeros, then max and sum.
+void InitState(float* state, int dim);
+
+// The inner loops, one set per instruction set. What a row gets never depends on the rows beside it.
+struct Kernels {
+  // Rows that one pass over a panel serves.
+  int matmul_rows = 0;
+  // Floats of x packed: rows [num_rows][inputs] into blocks of matmul_rows, for weights of `dtype`.
+  void (*pack_x)(DType dtype, const float* x, int num_rows, int64_t inputs, float* packed) = nullptr;
+  // Weight bytes are read once per matmul_rows rows; 2 * inputs * outputs FLOPs per row.
+  void (*matmul)(DType dtype, const MatMulArgs& args) = nullptr;
+
+  void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
+  //   out [num_rows][16] = q [num_rows][dim] . 16 keys of one tile
+  void (*score_tile)(DType dtype, const std::byte* tile, int dim, int num_rows, const float* q,
+                     float* out) = nullptr;
+  //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t
+  void (*add_weighted_keys)(DType dtype, const std::byte* tile, int dim, const float* weights,
+                            float* out) = nullptr;
+  //   values [n] = softmax(values)
+  void (*softmax)(float* values, int n) = nullptr;
+  //   out [n] = x / sqrt(mean(x^2) + eps) * weight
+  void (*rms_norm)(const float* x, const float* weight, double eps, int n, float* out) = nullptr;
+  //   out [n] = gate / (1 + exp(-gate)) * up
+  void (*swiglu)(const float* gate, const float* up, int n, float* out) = nullptr;
+  //   out = x rotated: pair m = elements (m, m + half); sin_sign -1 rotates back
+  void (*rotate)(const float* x, const float* cos, const float* sin, float sin_sign, int half,
+                 float* out) = nullptr;
+};
+
+// REQUIRES: CpuSupports(isa).
+const Kernels& KernelsFor(Isa isa);
+
+namespace portable { const Kernels& Table(); }
+namespace avx2 { const Kernels& Table(); }
+namespace avx512 { const Kernels& Table(); }
+namespace avx512_bf16 { const Kernels& Table(); }
+
+}  // namespace folio::cpu

@@ -1,0 +1,28 @@
+// The kernels of one instruction set: a source file names it (FOLIO_KERNEL_NAMESPACE) and includes this; its
+// compile flags do the rest.
+#include "engine/backend/cpu/kernels/kernels.h"
+// Order matters: the others use the vectors of the first.
+#include "engine/backend/cpu/kernels/vec-inl.h"
+#include "engine/backend/cpu/kernels/matmul-inl.h"
+#include "engine/backend/cpu/kernels/attention-inl.h"
+#include "engine/backend/cpu/kernels/elementwise-inl.h"
+
+namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
+
+const Kernels& Table() {
+  static const Kernels kernels = {
+      .matmul_rows = kMatMulRows,
+      .pack_x = PackX,
+      .matmul = MatMul,
+      .attend_page = AttendPage,
+      .score_tile = ScoreTile,
+      .add_weighted_keys = AddWeightedKeys,
+      .softmax = Softmax,
+      .rms_norm = RmsNorm,
+      .swiglu = SwiGlu,
+      .rotate = Rotate,
+  };
+  return kernels;
+}
+
+}  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE

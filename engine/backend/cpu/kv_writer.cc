@@ -1,0 +1,85 @@
+#include "engine/backend/cpu/kv_writer.h"
+
+#include <array>
+#include <cstring>
+
+#include "engine/base/half.h"
+
+namespace folio {
+namespace {
+
+// One slice: keys and values of one page, layer and KV head.
+class SliceWriter {
+ public:
+  SliceWriter(const KvGeometry& geometry, std::byte* slice)
+      : geometry_(geometry), keys_(slice), values_(slice + geometry.half_slice_bytes()) {}
+
+  void Clear() { std::memset(keys_, 0, geometry_.slice_bytes()); }
+
+  void Write(int token, const float* key, const float* value) {
+    if (geometry_.dtype == DType::kBf16) {
+      WriteBf16(token, key, value);
+    } else {
+      WriteF32(token, key, value);
+    }
+  }
+
+ private:
+  void WriteF32(int token, const float* key, const float* value) {
+    auto* tile = reinterpret_cast<float*>(keys_) + token / kTile * kTile * geometry_.padded_dim;
+    auto* row = reinterpret_cast<float*>(values_) + token * geometry_.padded_dim;
+    for (int d = 0; d < geometry_.head_dim; ++d) {
+      tile[d * kTile + token % kTile] = key[d];
+      row[d] = value[d];
+    }
+  }
+
+  void WriteBf16(int token, const float* key, const float* value) {
+    auto* tile = reinterpret_cast<uint16_t*>(keys_) + token / kTile * kTile * geometry_.padded_dim;
+    auto* pair = reinterpret_cast<uint16_t*>(values_) + token / 2 * 2 * geometry_.padded_dim;
+    for (int d = 0; d < geometry_.head_dim; ++d) {
+      tile[(d / 2 * kTile + token % kTile) * 2 + d % 2] = FloatToBf16(key[d]);
+      pair[d * 2 + token % 2] = FloatToBf16(value[d]);
+    }
+  }
+
+  const KvGeometry& geometry_;
+  std::byte* const keys_;
+  std::byte* const values_;
+};
+
+}  // namespace
+
+void WriteKv(const AttentionSetup& setup, const cpu::Kernels& kernels,
+             const RotationTable& positions, WorkerPool* pool, const StepBatch& batch, int layer,
+             const float* qkv) {
+  const KvGeometry& g = setup.geometry;
+  const int64_t width = int64_t{g.num_heads + 2 * g.num_kv_heads} * g.head_dim;
+  const auto write_slice = [&](const SequenceSlice& slice, int kv_head) {
+    const int64_t offset = g.slice_offset(layer, kv_head);
+    std::array<float, kMaxHeadDim> rotated;
+    for (int i = 0; i < slice.num_rows; ++i) {
+      const int64_t position = slice.first_position + i;
+      const int token = static_cast<int>(position % g.page_tokens);
+      const int64_t page = position / g.page_tokens;
+      const float* row = qkv + (slice.row_begin + i) * width;
+      const float* key = row + int64_t{g.num_heads + kv_head} * g.head_dim;
+      const float* value = key + int64_t{g.num_kv_heads} * g.head_dim;
+      kernels.rotate(key, positions.Cos(token), positions.Sin(token), 1.0f, g.head_dim / 2,
+                     rotated.data());
+      SliceWriter writer(g, setup.kv.Frame(slice.pages[page - slice.first_page]) + offset);
+      if (token == 0) writer.Clear();
+      writer.Write(token, rotated.data(), value);
+      if (position >= slice.plan->retention.num_sinks) continue;
+      SliceWriter sink(g, setup.kv.Frame(slice.sinks[page]) + offset);
+      if (token == 0) sink.Clear();
+      sink.Write(token, key, value);
+    }
+  };
+  const int64_t num_tasks = static_cast<int64_t>(batch.slices.size()) * g.num_kv_heads;
+  pool->ParallelFor(num_tasks, [&](int64_t task, int) {
+    write_slice(batch.slices[task / g.num_kv_heads], static_cast<int>(task % g.num_kv_heads));
+  });
+}
+
+}  // namespace folio

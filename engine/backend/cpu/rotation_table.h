@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/attention/rope.h"
+
+namespace folio {
+
+// cos and sin of the rotary angles at multiples of a stride, grown on demand. Grow on the engine thread
+// only; reads from any thread in between.
+class RotationTable {
+ public:
+  RotationTable(const RopeFrequencies* frequencies, int64_t stride)
+      : frequencies_(frequencies), stride_(stride), half_(frequencies->dim() / 2) {}
+
+  // Makes entries 0 .. count-1 available.
+  void Grow(int64_t count);
+
+  // half values each, for position index * stride. REQUIRES: index < the largest count grown to.
+  const float* Cos(int64_t index) const { return &values_[index * 2 * half_]; }
+  const float* Sin(int64_t index) const { return &values_[index * 2 * half_ + half_]; }
+
+ private:
+  const RopeFrequencies* const frequencies_;
+  const int64_t stride_;
+  const int half_;
+  std::vector<float> values_;  // [count][cos half, sin half]
+};
+
+}  // namespace folio

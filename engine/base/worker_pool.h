@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace folio {
+
+// A fixed set of threads that run one parallel loop at a time. The caller is one of the threads.
+// ParallelFor is called from one thread (the engine thread); the loop body runs on all.
+class WorkerPool {
+ public:
+  explicit WorkerPool(int num_threads);
+  ~WorkerPool();
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // Calls body(task, thread) for every task of 0..num_tasks-1, thread of 0..num_threads-1; returns when
+  // all are done. Tasks are handed out in order, each once.
+  void ParallelFor(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
+
+ private:
+  void ThreadMain(int thread);
+  void RunTasks(int thread);
+
+  // One loop; written by the caller before `generation_` is raised.
+  const std::function<void(int64_t, int)>* body_ = nullptr;
+  int64_t num_tasks_ = 0;
+  std::atomic<int64_t> next_task_{0};
+  std::atomic<int> num_busy_{0};
+
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mu_;
+  std::condition_variable wake_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace folio

@@ -1,0 +1,70 @@
+#include "engine/kv/frame_pool.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace folio {
+namespace {
+
+// Freed frames kept committed, to spare page faults.
+constexpr int64_t kResidentFreeBytes = int64_t{256} << 20;
+
+int64_t RoundUpToPage(int64_t bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(int64_t frame_bytes,
+                                                             int64_t max_frames) {
+  // Whole system pages, so that a freed frame can be handed back.
+  frame_bytes = RoundUpToPage(frame_bytes);
+  void* base = mmap(nullptr, frame_bytes * max_frames, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cannot reserve ", frame_bytes * max_frames,
+                     " bytes of address space for the KV cache; lower --kv_bytes"));
+  }
+  return std::unique_ptr<FramePool>(
+      new FramePool(static_cast<std::byte*>(base), frame_bytes, max_frames));
+}
+
+FramePool::~FramePool() { munmap(base_, frame_bytes_ * max_frames_); }
+
+FrameId FramePool::Allocate() {
+  FrameId id = kNoFrame;
+  for (std::vector<FrameId>* list : {&resident_, &returned_}) {
+    if (!list->empty()) {
+      id = list->back();
+      list->pop_back();
+      break;
+    }
+  }
+  if (id == kNoFrame) {
+    if (static_cast<int64_t>(refs_.size()) == max_frames_) return kNoFrame;
+    id = static_cast<FrameId>(refs_.size());
+    refs_.push_back(0);
+  }
+  refs_[id] = 1;
+  ++used_frames_;
+  return id;
+}
+
+void FramePool::AddRef(FrameId id) { ++refs_[id]; }
+
+void FramePool::Release(FrameId id) {
+  if (--refs_[id] > 0) return;
+  --used_frames_;
+  if (static_cast<int64_t>(resident_.size()) * frame_bytes_ < kResidentFreeBytes) {
+    resident_.push_back(id);
+    return;
+  }
+  madvise(memory().Frame(id), frame_bytes_, MADV_DONTNEED);
+  returned_.push_back(id);
+}
+
+}  // namespace folio

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/types/kv_types.h"
+
+namespace folio {
+
+// Fixed-size frames in one reserved address range, with reference counts for sharing. Memory is committed by
+// the first touch, so an unused pool costs address space only; frames freed beyond a small reserve are
+// handed back to the system. Engine thread only.
+class FramePool {
+ public:
+  // Reserves room for `max_frames`. Errors: RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<FramePool>> Create(int64_t frame_bytes, int64_t max_frames);
+  ~FramePool();
+  FramePool(const FramePool&) = delete;
+  FramePool& operator=(const FramePool&) = delete;
+
+  // A zeroed or reused frame with one reference, kNoFrame if the pool is full.
+  FrameId Allocate();
+  void AddRef(FrameId id);
+  void Release(FrameId id);
+
+  bool IsShared(FrameId id) const { return refs_[id] > 1; }
+  FrameMemory memory() const { return {base_, frame_bytes_}; }
+  int64_t frame_bytes() const { return frame_bytes_; }
+  int64_t used_frames() const { return used_frames_; }
+  int64_t used_bytes() const { return used_frames_ * frame_bytes_; }
+
+ private:
+  FramePool(std::byte* base, int64_t frame_bytes, int64_t max_frames)
+      : base_(base), frame_bytes_(frame_bytes), max_frames_(max_frames) {}
+
+  std::byte* const base_;
+  const int64_t frame_bytes_;
+  const int64_t max_frames_;
+  int64_t used_frames_ = 0;
+  std::vector<int32_t> refs_;       // per frame ever used
+  std::vector<FrameId> resident_;   // free, memory still committed
+  std::vector<FrameId> returned_;   // free, memory handed back
+};
+
+}  // namespace folio

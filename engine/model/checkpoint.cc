@@ -1,0 +1,156 @@
+#include "engine/model/checkpoint.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/mapped_file.h"
+#include "engine/base/status_macros.h"
+#include "engine/model/json_document.h"
+#include "engine/model/llama_tensors.h"
+#include "nlohmann/json.hpp"
+
+namespace folio {
+namespace {
+
+constexpr char kSingleFile[] = "model.safetensors";
+constexpr char kIndexFile[] = "model.safetensors.index.json";
+constexpr size_t kMaxIndexBytes = 64 << 20;
+constexpr size_t kMaxShards = 4096;
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+bool IsPlainSafetensorsName(const std::string& name) {
+  return name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos &&
+         name.front() != '.' && absl::EndsWith(name, ".safetensors");
+}
+
+std::string ShapeText(std::span<const int64_t> shape) {
+  return absl::StrCat("[", absl::StrJoin(shape.begin(), shape.end(), ", "), "]");
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, std::string>> ParseShardIndex(std::string_view text) {
+  FOLIO_ASSIGN_OR_RETURN(const nlohmann::json json, ParseJsonObject(kIndexFile, text));
+  const auto weight_map = json.find("weight_map");
+  if (weight_map == json.end() || !weight_map->is_object() || weight_map->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kIndexFile, ": \"weight_map\" must be an object that names tensors"));
+  }
+  std::map<std::string, std::string> result;
+  for (const auto& [tensor, file] : weight_map->items()) {
+    if (!file.is_string() || file.get_ref<const std::string&>().empty() ||
+        !IsPlainSafetensorsName(file.get_ref<const std::string&>())) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          kIndexFile, ": \"weight_map\" gives tensor \"", tensor.substr(0, 200), "\" the file ",
+          file.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).substr(0, 200),
+          ", expected the name of a .safetensors file beside it, without a directory"));
+    }
+    result[tensor] = file.get<std::string>();
+  }
+  return result;
+}
+
+absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir) {
+  Checkpoint checkpoint(dir);
+  const std::string single = absl::StrCat(dir, "/", kSingleFile);
+  const std::string index = absl::StrCat(dir, "/", kIndexFile);
+  if (Exists(single)) {
+    FOLIO_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(single));
+    for (const auto& [name, entry] : file.entries()) checkpoint.shard_of_tensor_[name] = 0;
+    checkpoint.shards_.push_back(std::move(file));
+    return checkpoint;
+  }
+  if (!Exists(index)) {
+    return absl::NotFoundError(absl::StrCat(dir, " has neither ", kSingleFile, " nor ", kIndexFile,
+                                            "; other weight formats must be converted first"));
+  }
+  FOLIO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(index, kMaxIndexBytes));
+  const auto weight_map = ParseShardIndex(text);
+  if (!weight_map.ok()) {
+    return absl::Status(weight_map.status().code(),
+                        absl::StrCat(dir, "/", weight_map.status().message()));
+  }
+  FOLIO_RETURN_IF_ERROR(checkpoint.OpenShards(*weight_map));
+  return checkpoint;
+}
+
+absl::Status Checkpoint::OpenShards(const std::map<std::string, std::string>& weight_map) {
+  std::map<std::string, size_t> index_of_file;
+  for (const auto& [tensor, file] : weight_map) {
+    const auto [it, is_new] = index_of_file.try_emplace(file, shards_.size());
+    if (is_new) {
+      if (shards_.size() == kMaxShards) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(dir_, "/", kIndexFile, ": names more than ", kMaxShards, " files"));
+      }
+      FOLIO_ASSIGN_OR_RETURN(SafetensorsFile shard,
+                             SafetensorsFile::Open(absl::StrCat(dir_, "/", file)));
+      shards_.push_back(std::move(shard));
+    }
+    if (!shards_[it->second].Contains(tensor)) {
+      return absl::InvalidArgumentError(absl::StrCat(dir_, "/", kIndexFile, ": says that ", file,
+                                                     " holds the tensor \"", tensor,
+                                                     "\", but it does not"));
+    }
+    shard_of_tensor_[tensor] = it->second;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const SafetensorsFile*> Checkpoint::ShardOf(const std::string& name) const {
+  const auto it = shard_of_tensor_.find(name);
+  if (it != shard_of_tensor_.end()) return &shards_[it->second];
+  return absl::NotFoundError(absl::StrCat("the checkpoint ", dir_, " has no tensor \"", name,
+                                          "\", which its config.json asks for"));
+}
+
+absl::StatusOr<TensorView> Checkpoint::Tensor(const std::string& name,
+                                              std::span<const int64_t> expected_shape) const {
+  FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));
+  FOLIO_ASSIGN_OR_RETURN(const TensorView view, shard->Tensor(name));
+  if (view.dtype == DType::kI32) {
+    return absl::UnimplementedError(absl::StrCat(shard->path(), ": tensor \"", name,
+                                                 "\" has dtype I32; known: F32, F16, BF16"));
+  }
+  const std::span<const int64_t> shape(view.shape.data(), static_cast<size_t>(view.rank));
+  if (!std::equal(shape.begin(), shape.end(), expected_shape.begin(), expected_shape.end())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(shard->path(), ": tensor \"", name, "\" has shape ", ShapeText(shape),
+                     ", config.json asks for ", ShapeText(expected_shape)));
+  }
+  return view;
+}
+
+absl::StatusOr<DType> Checkpoint::CheckAllLlamaTensors(const ModelConfig& config) const {
+  std::string first_name;
+  DType dtype = DType::kF32;
+  for (const TensorSpec& spec : LlamaTensors(config)) {
+    FOLIO_ASSIGN_OR_RETURN(const TensorView view, Tensor(spec.name, spec.shape));
+    if (first_name.empty()) {
+      first_name = spec.name;
+      dtype = view.dtype;
+    } else if (view.dtype != dtype) {
+      return absl::InvalidArgumentError(absl::StrCat("the checkpoint ", dir_, " mixes dtypes: \"",
+                                                     first_name, "\" is ", DTypeName(dtype), ", \"",
+                                                     spec.name, "\" is ", DTypeName(view.dtype),
+                                                     "; save all its weights in one dtype"));
+    }
+  }
+  return dtype;
+}
+
+absl::Status Checkpoint::ReleasePages(const std::string& name) const {
+  FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));
+  return shard->ReleasePages(name);
+}
+
+}  // namespace folio

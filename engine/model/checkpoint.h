@@ -1,0 +1,55 @@
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
+#include "engine/model/safetensors_file.h"
+#include "engine/tensor/tensor_view.h"
+
+namespace folio {
+
+// Tensor name to shard file name, from the text of a model.safetensors.index.json.
+// Errors: INVALID_ARGUMENT; a shard must be a plain file name that ends with .safetensors.
+absl::StatusOr<std::map<std::string, std::string>> ParseShardIndex(std::string_view json);
+
+// The weights of a Hugging Face directory: model.safetensors, or the shards which
+// model.safetensors.index.json names. Files are mapped, not read. Owned by whoever loads the
+// model; move-only; const members are safe for concurrent use.
+class Checkpoint {
+ public:
+  // Errors: NOT_FOUND when DIR has neither file or a shard is missing; INVALID_ARGUMENT for a bad
+  // file or an index that names a tensor which its shard does not have.
+  static absl::StatusOr<Checkpoint> Open(const std::string& dir);
+
+  // The tensor's bytes in the mapping, fp32, fp16 or bf16; valid as long as this object.
+  // Errors: NOT_FOUND; INVALID_ARGUMENT when its shape is not `expected_shape`; UNIMPLEMENTED for
+  // another dtype.
+  absl::StatusOr<TensorView> Tensor(const std::string& name,
+                                    std::span<const int64_t> expected_shape) const;
+
+  // Checks that every tensor of the architecture is there with the right shape, and that all have
+  // one dtype, which is returned. Call before anything is allocated. Errors: those of Tensor;
+  // INVALID_ARGUMENT for mixed dtypes.
+  absl::StatusOr<DType> CheckAllLlamaTensors(const ModelConfig& config) const;
+
+  // Gives the pages of a tensor back to the system once it has been packed, so that the weights
+  // are not resident twice. Views stay valid.
+  absl::Status ReleasePages(const std::string& name) const;
+
+ private:
+  explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}
+  absl::Status OpenShards(const std::map<std::string, std::string>& weight_map);
+  absl::StatusOr<const SafetensorsFile*> ShardOf(const std::string& name) const;
+
+  std::string dir_;
+  std::vector<SafetensorsFile> shards_;
+  std::map<std::string, size_t> shard_of_tensor_;  // index into shards_
+};
+
+}  // namespace folio

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/types/model_shape.h"
+
+namespace folio {
+
+// What a checkpoint's config.json says, checked. A plain value.
+struct ModelConfig {
+  ModelShape shape;
+  std::string architecture;  // "LlamaForCausalLM"
+  std::string torch_dtype;   // "" when the file does not say; the tensors' own dtype decides
+  bool tie_word_embeddings = false;
+  bool attention_bias = false;
+  // Written by folio-make-model: the weights are random and mean nothing.
+  bool synthetic = false;
+  std::vector<int32_t> bos_token_ids;
+  std::vector<int32_t> eos_token_ids;
+};
+
+// Reads the text of a Hugging Face config.json. Keys that do not matter here are ignored; those
+// left out take the defaults of the Hugging Face class.
+// Errors: INVALID_ARGUMENT names the key, its value and what is allowed; UNIMPLEMENTED for a model
+// that is valid but of a kind Folio cannot run (architecture, rope_scaling, activation, ...).
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
+
+// Reads DIR/config.json. Errors: NOT_FOUND, or those of ParseModelConfig with the file's name.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir);
+
+}  // namespace folio

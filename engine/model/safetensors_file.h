@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/mapped_file.h"
+#include "engine/tensor/tensor_view.h"
+
+namespace folio {
+
+// One entry of a safetensors header. begin and end count from the first byte after the header.
+struct SafetensorsEntry {
+  std::string dtype;  // as in the file: "F32", "BF16", "I64", ...
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+using SafetensorsEntries = std::map<std::string, SafetensorsEntry>;
+
+inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
+
+// Reads the JSON header of a safetensors file which has `data_bytes` bytes after the header.
+// Holds for every result: dtypes are known, dims are not negative, dims x dtype = bytes without
+// overflow, and the tensors in order of begin fill the data from 0 to data_bytes without a hole
+// or an overlap.
+// Errors: INVALID_ARGUMENT names the tensor, the field, its value and the rule.
+absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view header,
+                                                          uint64_t data_bytes);
+
+// A safetensors file, mapped read-only. Move-only; const members are safe for concurrent use.
+class SafetensorsFile {
+ public:
+  // Errors: those of MappedFile::Open; INVALID_ARGUMENT names the file and what is wrong in it.
+  static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
+
+  const std::string& path() const { return file_.path(); }
+  const SafetensorsEntries& entries() const { return entries_; }
+  bool Contains(const std::string& name) const { return entries_.count(name) != 0; }
+
+  // The tensor's bytes in the mapping; valid as long as this object.
+  // Errors: NOT_FOUND; UNIMPLEMENTED for a dtype other than F32, F16, BF16, I32 or a rank above 4;
+  // INVALID_ARGUMENT when its first byte is not aligned to its dtype.
+  absl::StatusOr<TensorView> Tensor(const std::string& name) const;
+
+  // Gives the pages of a tensor back to the system; the view stays valid and reads them again.
+  absl::Status ReleasePages(const std::string& name) const;
+
+ private:
+  SafetensorsFile(MappedFile file, size_t data_offset, SafetensorsEntries entries);
+  absl::StatusOr<const SafetensorsEntry*> Find(const std::string& name) const;
+
+  MappedFile file_;
+  size_t data_offset_;
+  SafetensorsEntries entries_;
+};
+
+}  // namespace folio

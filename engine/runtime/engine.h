@@ -1,0 +1,135 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/types/model_shape.h"
+#include "engine/types/request.h"
+
+namespace folio {
+
+struct EngineOptions {
+  std::string model_dir;
+  // 0: as many as the CPUs this process may use (affinity mask and cgroup quota).
+  int num_threads = 0;
+  // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
+  int page_tokens = 0;
+  // fp32, bf16 or auto: fp32 for fp32 weights, bf16 otherwise.
+  std::string kv_dtype = "auto";
+  // KV pages, sinks and chunk summaries together; 0: 70 % of the memory left after loading the weights.
+  int64_t kv_bytes = 0;
+  // Tokens in one step, decodes included, and the most of them that one prefill may take.
+  int step_tokens = 512;
+  int prefill_share_tokens = 256;
+  int max_running_requests = 64;
+  int max_queued_requests = 256;
+  int64_t max_context_tokens = int64_t{1} << 30;
+};
+
+// What does not change after Create.
+struct EngineInfo {
+  std::string model_name;
+  std::string architecture;
+  int64_t num_parameters = 0;
+  std::string weight_dtype;
+  bool synthetic = false;
+  ModelShape shape;
+  std::string backend;
+  int num_threads = 0;
+  int page_tokens = 0;
+  std::string kv_dtype;
+  int64_t weight_bytes = 0;
+  int64_t kv_capacity_bytes = 0;
+  StrategySpec default_strategy;
+  std::vector<std::string> strategies;
+  std::vector<int32_t> eos_tokens;
+};
+
+// A consistent picture of the engine after its last step. Counters only grow.
+struct EngineStats {
+  int running = 0;
+  int waiting = 0;
+  int64_t waiting_prefill_tokens = 0;
+  int64_t kv_used_bytes = 0;
+  int64_t kv_reserved_bytes = 0;
+  int64_t kv_capacity_bytes = 0;
+  int64_t summary_used_bytes = 0;
+  int64_t steps = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_tokens = 0;
+  int64_t cached_tokens = 0;
+  // Unix seconds of the last step's start; busy while a step runs.
+  double last_step_unix_seconds = 0;
+  bool busy = false;
+};
+
+struct DocumentInfo {
+  std::string id;
+  StrategySpec strategy;
+  // No more tokens will be appended.
+  bool finished = false;
+  int64_t known_tokens = 0;
+  int64_t prefilled_tokens = 0;
+  int64_t kv_bytes = 0;
+  int64_t summary_bytes = 0;
+  // Not OK: the document failed and holds no memory.
+  absl::Status status;
+
+  bool ready() const { return finished && status.ok() && prefilled_tokens == known_tokens; }
+};
+
+// The front door of the inference engine: one model, one engine thread. All methods are thread-safe and
+// return without waiting for the engine thread.
+class Engine {
+ public:
+  // Loads the model and starts the engine thread. Blocks for as long as loading takes.
+  // Errors: NOT_FOUND, INVALID_ARGUMENT, UNIMPLEMENTED for a model that cannot be served,
+  // RESOURCE_EXHAUSTED if weights and cache do not fit.
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+
+  // Stops the engine thread; running requests fail with UNAVAILABLE.
+  virtual ~Engine() = default;
+
+  virtual const EngineInfo& info() const = 0;
+  virtual const Tokenizer& tokenizer() const = 0;
+
+  // Fills in a strategy's defaults and checks its parameters against the model; an empty name is the
+  // default strategy. Errors: INVALID_ARGUMENT naming parameter, value and limit.
+  virtual absl::StatusOr<StrategySpec> ResolveStrategy(const StrategySpec& spec) const = 0;
+
+  // Queues a request; its events go to `sink`, the last one is Completed or Failed.
+  // Errors, nothing queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit;
+  // document not finished), RESOURCE_EXHAUSTED (queue full), UNAVAILABLE (draining).
+  virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
+
+  // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
+  virtual void Cancel(RequestId id, absl::Status reason) = 0;
+
+  // Documents: token sequences prefilled ahead of the questions. OpenDocument also re-attaches a new sink
+  // to an unfinished document; `strategy` must then be the same. The sink gets Prefill events and, once
+  // every token of a finished document is in the cache, Completed. BOS is put in front by the caller.
+  // Errors: ALREADY_EXISTS for a finished document, RESOURCE_EXHAUSTED, UNAVAILABLE.
+  virtual absl::Status OpenDocument(const std::string& id, const StrategySpec& strategy,
+                                    std::shared_ptr<EventSink> sink) = 0;
+  virtual absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) = 0;
+  virtual absl::Status FinishDocument(const std::string& id) = 0;
+  // Stops the prefill until the document is opened again (the uploading client is gone).
+  virtual void PauseDocument(const std::string& id) = 0;
+  virtual absl::Status DeleteDocument(const std::string& id) = 0;
+  virtual std::optional<DocumentInfo> GetDocument(const std::string& id) const = 0;
+  virtual std::vector<DocumentInfo> ListDocuments() const = 0;
+
+  virtual EngineStats Stats() const = 0;
+
+  // Refuses new requests and documents with UNAVAILABLE; running ones go on.
+  virtual void StopAdmission() = 0;
+};
+
+}  // namespace folio

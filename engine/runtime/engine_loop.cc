@@ -1,0 +1,197 @@
+#include "engine/runtime/engine_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/strategy_registry.h"
+
+namespace folio {
+
+void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
+  Generation* generation = owned.get();
+  const GenerateSpec& spec = generation->spec;
+  Sequence& sequence = generation->sequence;
+  sequence.id = id;
+  sequence.plan = PlanFor(spec.strategy, options_.limits);
+  int64_t document_tokens = 0;
+  if (!spec.document_id.empty()) {
+    Document* document = documents_.Find(spec.document_id);
+    if (document == nullptr || !document->status.ok()) {
+      generation->Fail(document == nullptr
+                           ? absl::NotFoundError(absl::StrCat("no document '", spec.document_id,
+                                                              "'"))
+                           : document->status);
+      return;
+    }
+    document_tokens = static_cast<int64_t>(document->tokens->size());
+    generation->rendition = documents_.Acquire(document, spec.strategy);
+    generation->cached_tokens = generation->rendition->sequence.num_in_kv;
+    sequence.prefix = &generation->rendition->sequence;
+  }
+  sequence.tokens_begin = document_tokens;
+  sequence.num_known = sequence.num_prompt =
+      document_tokens + static_cast<int64_t>(sequence.tokens->size());
+  sequence.max_tokens = sequence.num_prompt + spec.stop.max_new_tokens;
+  counters_.cached_tokens += generation->cached_tokens;
+  by_sequence_[&sequence] = generation;
+  waiting_.push_back(generation);
+  requests_.emplace(id, std::move(owned));
+}
+
+void EngineLoop::Cancel(RequestId id, absl::Status reason) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  it->second->Fail(std::move(reason));
+  Forget(it->second.get());
+}
+
+void EngineLoop::FailAll(const absl::Status& status) {
+  while (!requests_.empty()) Cancel(requests_.begin()->first, status);
+}
+
+void EngineLoop::Forget(Generation* generation) {
+  scheduler_.Remove(&generation->sequence);
+  waiting_.remove(generation);
+  std::erase(running_, generation);
+  by_sequence_.erase(&generation->sequence);
+  if (generation->rendition != nullptr) documents_.ReleaseUser(generation->rendition);
+  requests_.erase(generation->sequence.id);
+}
+
+std::optional<SteadyTime> EngineLoop::NextDeadline() const {
+  std::optional<SteadyTime> next;
+  for (const auto& [id, generation] : requests_) {
+    const std::optional<SteadyTime>& deadline = generation->spec.deadline;
+    if (deadline.has_value() && (!next.has_value() || *deadline < *next)) next = deadline;
+  }
+  return next;
+}
+
+void EngineLoop::ExpireDeadlines() {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  std::vector<RequestId> expired;
+  for (const auto& [id, generation] : requests_) {
+    if (generation->spec.deadline.has_value() && *generation->spec.deadline <= now) {
+      expired.push_back(id);
+    }
+  }
+  for (RequestId id : expired) {
+    const Generation& generation = *requests_.at(id);
+    Cancel(id, absl::DeadlineExceededError(
+                   absl::StrCat("the deadline passed after ", generation.sequence.num_in_kv,
+                                " of ", generation.sequence.num_prompt, " prompt tokens")));
+  }
+}
+
+int64_t EngineLoop::waiting_prefill_tokens() const {
+  int64_t tokens = 0;
+  for (const Generation* generation : waiting_) {
+    tokens += generation->sequence.num_prompt - generation->cached_tokens;
+  }
+  return tokens;
+}
+
+bool EngineLoop::AdmitOrEvict(Sequence* sequence) {
+  if (scheduler_.Admit(sequence)) return true;
+  return documents_.EvictFor(scheduler_.BytesNeeded(*sequence)) && scheduler_.Admit(sequence);
+}
+
+EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
+  Rendition* rendition = generation->rendition;
+  if (rendition != nullptr && !rendition->ready()) {
+    if (rendition->admitted) return Admission::kNotYet;
+    rendition->admitted = AdmitOrEvict(&rendition->sequence);
+    return rendition->admitted ? Admission::kNotYet : Admission::kBlocked;
+  }
+  if (num_running() >= options_.max_running_requests) return Admission::kBlocked;
+  return AdmitOrEvict(&generation->sequence) ? Admission::kAdmitted : Admission::kBlocked;
+}
+
+void EngineLoop::AdmitWaiting() {
+  bool rendition_pending = false;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    Generation* generation = *it++;
+    const Admission admission = TryAdmit(generation);
+    if (admission == Admission::kNotYet) {
+      rendition_pending = true;
+      continue;
+    }
+    if (admission == Admission::kAdmitted) {
+      waiting_.remove(generation);
+      running_.push_back(generation);
+      generation->admitted = true;
+      generation->NoteAdmitted();
+      continue;
+    }
+    if (!running_.empty() || rendition_pending) break;  // those will free memory when they end
+    generation->Fail(absl::ResourceExhaustedError(absl::StrCat(
+        "the request needs ", scheduler_.BytesNeeded(generation->sequence),
+        " bytes of KV cache beside the documents, which hold ", store_->reserved_bytes(), " of ",
+        store_->capacity_bytes(), ": delete documents or raise --kv_bytes")));
+    Forget(generation);
+    it = waiting_.begin();
+  }
+}
+
+void EngineLoop::SendProgress() {
+  int position = 0;
+  for (Generation* generation : waiting_) {
+    if (generation->rendition != nullptr && generation->rendition->admitted) {
+      generation->SendPrefill(generation->sequence.num_prompt,
+                              generation->rendition->sequence.num_in_kv);
+    } else {
+      generation->SendQueued(position);
+    }
+    ++position;
+  }
+}
+
+void EngineLoop::Count(const std::vector<ScheduledTokens>& step) {
+  ++counters_.steps;
+  for (const ScheduledTokens& part : step) {
+    const bool decoding = part.sequence->decoding();
+    (decoding ? counters_.decode_tokens : counters_.prefill_tokens) += part.num_tokens;
+    if (decoding) by_sequence_.at(part.sequence)->NoteDecode(part.sequence->num_in_kv);
+  }
+}
+
+bool EngineLoop::RunStep() {
+  ExpireDeadlines();
+  AdmitWaiting();
+  SendProgress();
+  auto step = scheduler_.NextStep();
+  if (!step.ok()) {
+    FailAll(absl::InternalError(std::string(step.status().message())));
+    return false;
+  }
+  if (step->empty()) return false;
+  Count(*step);
+  const std::vector<ModelRunner::Output>& outputs = runner_->Run(*step);
+  scheduler_.Commit(*step);
+  AfterStep(*step, outputs);
+  return true;
+}
+
+void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
+                           const std::vector<ModelRunner::Output>& outputs) {
+  documents_.AfterStep(step);
+  for (const ScheduledTokens& part : step) {
+    const auto it = by_sequence_.find(part.sequence);
+    if (it == by_sequence_.end()) continue;
+    Generation* generation = it->second;
+    const Sequence& sequence = generation->sequence;
+    generation->NoteMemory(store_->OwnPageBytes(sequence.kv), store_->SharedPageBytes(sequence.kv),
+                           store_->SummaryBytes(sequence.kv));
+    if (sequence.num_in_kv <= sequence.num_prompt) {
+      generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
+    }
+  }
+  for (const ModelRunner::Output& output : outputs) {
+    Generation* generation = by_sequence_.at(output.sequence);
+    if (generation->Accept(output.logits, &sampler_)) Forget(generation);
+  }
+}
+
+}  // namespace folio

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/runtime/document_table.h"
+#include "engine/runtime/generation.h"
+#include "engine/runtime/model_runner.h"
+#include "engine/sched/scheduler.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace folio {
+
+struct EngineLoopOptions {
+  SchedulerOptions scheduler;
+  StrategyLimits limits;
+  int max_running_requests = 64;
+  int vocab_size = 0;
+};
+
+// All mutable state of serving: what waits, what runs, what is stored. One step at a time; between two steps
+// commands are applied, so a cancelled request frees its memory within one step. Engine thread only.
+class EngineLoop {
+ public:
+  // Runs a scheduled step; the transformer in production, a fake in tests.
+  class StepRunner {
+   public:
+    virtual ~StepRunner() = default;
+    virtual const std::vector<ModelRunner::Output>& Run(
+        const std::vector<ScheduledTokens>& step) = 0;
+  };
+
+  EngineLoop(const EngineLoopOptions& options, KvStore* store, StepRunner* runner)
+      : options_(options),
+        store_(store),
+        runner_(runner),
+        scheduler_(options.scheduler, store),
+        documents_(options.limits, &scheduler_, store) {}
+
+  // Takes a validated request. Fails it at once if its document is gone.
+  void Submit(RequestId id, std::unique_ptr<Generation> generation);
+  void Cancel(RequestId id, absl::Status reason);
+  void FailAll(const absl::Status& status);
+
+  DocumentTable& documents() { return documents_; }
+
+  // Expires deadlines, admits what fits and runs one step. False if there was nothing to run.
+  bool RunStep();
+
+  struct Counters {
+    int64_t steps = 0;
+    int64_t prefill_tokens = 0;
+    int64_t decode_tokens = 0;
+    int64_t cached_tokens = 0;
+  };
+  const Counters& counters() const { return counters_; }
+  int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  int num_running() const { return static_cast<int>(running_.size()); }
+  int64_t waiting_prefill_tokens() const;
+  // The earliest deadline of all requests, if any.
+  std::optional<SteadyTime> NextDeadline() const;
+
+ private:
+  enum class Admission { kAdmitted, kNotYet, kBlocked };
+
+  void ExpireDeadlines();
+  void AdmitWaiting();
+  Admission TryAdmit(Generation* generation);
+  bool AdmitOrEvict(Sequence* sequence);
+  void AfterStep(const std::vector<ScheduledTokens>& step,
+                 const std::vector<ModelRunner::Output>& outputs);
+  void Count(const std::vector<ScheduledTokens>& step);
+  void SendProgress();
+  // Frees a request that has sent its last event.
+  void Forget(Generation* generation);
+
+  const EngineLoopOptions options_;
+  KvStore* const store_;
+  StepRunner* const runner_;
+  Scheduler scheduler_;
+  DocumentTable documents_;
+  Sampler sampler_;
+  Counters counters_;
+  std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
+  std::list<Generation*> waiting_;     // in order of arrival
+  std::vector<Generation*> running_;   // in order of admission
+  std::unordered_map<const Sequence*, Generation*> by_sequence_;
+};
+
+}  // namespace folio

@@ -1,0 +1,134 @@
+#include "engine/runtime/generation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/attention/visible_keys.h"
+#include "engine/runtime/document_table.h"
+
+namespace folio {
+namespace {
+
+double Seconds(SteadyTime from, SteadyTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+bool Contains(std::span<const int32_t> values, int32_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+}  // namespace
+
+Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
+                       const Tokenizer& tokenizer, std::span<const int32_t> eos_tokens)
+    : spec(std::move(request)),
+      sink_(std::move(sink)),
+      eos_tokens_(eos_tokens),
+      detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),
+      stops_(spec.stop.stop_strings) {
+  sequence.generates = true;
+  sequence.tokens = std::make_shared<std::vector<int32_t>>(std::move(spec.tokens));
+}
+
+Phase Generation::phase() const {
+  if (!admitted) return Phase::kQueued;
+  return sequence.decoding() ? Phase::kDecode : Phase::kPrefill;
+}
+
+void Generation::PrepareSeen(size_t vocab_size) {
+  seen_.emplace(static_cast<int>(vocab_size));
+  if (rendition != nullptr) {
+    for (int32_t token : *rendition->sequence.tokens) seen_->Add(token);
+  }
+  for (int32_t token : *sequence.tokens) seen_->Add(token);
+}
+
+bool Generation::Accept(std::span<const float> logits, Sampler* sampler) {
+  const SamplingParams& params = spec.sampling;
+  if (params.repetition_penalty != 1.0f && !seen_.has_value()) PrepareSeen(logits.size());
+  Sample sample = sampler->Draw(logits, params, seen_.has_value() ? &*seen_ : nullptr,
+                                num_generated_, spec.logprobs ? spec.num_top_logprobs : -1);
+  if (num_generated_++ == 0) first_token_ = Now();
+  if (seen_.has_value()) seen_->Add(sample.token);
+  const bool at_eos = !spec.stop.ignore_eos && Contains(eos_tokens_, sample.token);
+  const bool at_stop = Contains(spec.stop.stop_token_ids, sample.token);
+
+  DeltaEvent delta;
+  delta.tokens.push_back(sample.token);
+  if (spec.logprobs) {
+    delta.logprobs.push_back({sample.token, sample.logprob});
+    delta.top_logprobs.push_back(std::move(sample.top_logprobs));
+  }
+  const bool at_length = num_generated_ >= spec.stop.max_new_tokens;
+  std::optional<std::string> stop_string;
+  if (!at_eos && !at_stop) {
+    std::string text = detokenizer_.Add(sample.token);
+    if (at_length) text += detokenizer_.Flush();
+    StopStringMatcher::Result matched = stops_.Feed(text);
+    delta.text = std::move(matched.text);
+    stop_string = std::move(matched.stop);
+  } else {
+    StopStringMatcher::Result matched = stops_.Feed(detokenizer_.Flush());
+    delta.text = std::move(matched.text);
+  }
+  const bool done = at_eos || at_stop || at_length || stop_string.has_value();
+  if (done && !stop_string.has_value()) delta.text += stops_.Flush();
+  sink_->OnEvent(std::move(delta));
+  if (done) {
+    const bool stopped = at_eos || at_stop || stop_string.has_value();
+    Complete(stopped ? FinishReason::kStop : FinishReason::kLength,
+             at_eos || at_stop ? std::optional<int32_t>(sample.token) : std::nullopt,
+             std::move(stop_string));
+    return true;
+  }
+  sequence.tokens->push_back(sample.token);
+  ++sequence.num_known;
+  return false;
+}
+
+void Generation::Complete(FinishReason reason, std::optional<int32_t> stop_token,
+                          std::optional<std::string> stop_string) {
+  const SteadyTime now = Now();
+  CompletedEvent done;
+  done.reason = reason;
+  done.stop_token = stop_token;
+  done.stop_string = std::move(stop_string);
+  done.usage = {sequence.num_prompt, cached_tokens, num_generated_};
+  done.timings.queue_seconds = Seconds(submitted_, admitted_);
+  done.timings.prefill_seconds = Seconds(admitted_, first_token_);
+  done.timings.time_to_first_token_seconds = Seconds(submitted_, first_token_);
+  done.timings.decode_seconds = Seconds(first_token_, now);
+  done.memory = memory_;
+  if (num_decodes_ > 0) {
+    done.memory.attended_tokens_mean = static_cast<double>(attended_tokens_) / num_decodes_;
+  }
+  sink_->OnEvent(std::move(done));
+}
+
+void Generation::Fail(absl::Status status) {
+  sink_->OnEvent(FailedEvent{std::move(status), phase()});
+}
+
+void Generation::SendQueued(int position) {
+  if (position == last_queue_position_) return;
+  last_queue_position_ = position;
+  sink_->OnEvent(QueuedEvent{position});
+}
+
+void Generation::SendPrefill(int64_t total, int64_t processed) {
+  sink_->OnEvent(PrefillEvent{total, cached_tokens, processed});
+}
+
+void Generation::NoteDecode(int64_t position) {
+  attended_tokens_ += NumVisibleKeys(sequence.plan, position);
+  ++num_decodes_;
+}
+
+void Generation::NoteMemory(int64_t own_page_bytes, int64_t shared_page_bytes,
+                            int64_t summary_bytes) {
+  memory_.device_kv_bytes_peak = std::max(memory_.device_kv_bytes_peak, own_page_bytes);
+  memory_.shared_kv_bytes = std::max(memory_.shared_kv_bytes, shared_page_bytes);
+  memory_.summary_bytes_peak = std::max(memory_.summary_bytes_peak, summary_bytes);
+}
+
+}  // namespace folio

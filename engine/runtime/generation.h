@@ -1,0 +1,76 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "engine/sampling/sampler.h"
+#include "engine/sampling/stop_criteria.h"
+#include "engine/sched/sequence.h"
+#include "engine/tokenizer/incremental_detokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/types/request.h"
+
+namespace folio {
+
+struct Rendition;
+
+// Everything one running request needs beside its Sequence: turns logits into tokens, text and events, and
+// keeps its clock. Engine thread only.
+class Generation {
+ public:
+  // `eos_tokens` end the answer unless the request ignores them. Borrows tokenizer and eos_tokens.
+  Generation(GenerateSpec spec, std::shared_ptr<EventSink> sink, const Tokenizer& tokenizer,
+             std::span<const int32_t> eos_tokens);
+
+  // Samples the next token from `logits` and sends what it adds. Returns true when the answer is complete;
+  // Completed was sent then.
+  bool Accept(std::span<const float> logits, Sampler* sampler);
+
+  // Ends the request with an error, once.
+  void Fail(absl::Status status);
+
+  void SendQueued(int position);
+  void SendPrefill(int64_t total, int64_t processed);
+
+  // Milestones on the steady clock.
+  void NoteAdmitted() { admitted_ = Now(); }
+  // Adds keys attended to by the decoding query at `position`, and the memory held then.
+  void NoteDecode(int64_t position);
+  void NoteMemory(int64_t own_page_bytes, int64_t shared_page_bytes, int64_t summary_bytes);
+
+  Phase phase() const;
+
+  // The parts that loop and scheduler work with.
+  Sequence sequence;
+  Rendition* rendition = nullptr;
+  int64_t cached_tokens = 0;
+  bool admitted = false;
+  GenerateSpec spec;
+
+ private:
+  static SteadyTime Now() { return std::chrono::steady_clock::now(); }
+  void PrepareSeen(size_t vocab_size);
+  void Complete(FinishReason reason, std::optional<int32_t> stop_token,
+                std::optional<std::string> stop_string);
+
+  const std::shared_ptr<EventSink> sink_;
+  const std::span<const int32_t> eos_tokens_;
+  IncrementalDetokenizer detokenizer_;
+  StopStringMatcher stops_;
+  std::optional<SeenTokens> seen_;
+
+  int num_generated_ = 0;
+  int last_queue_position_ = -1;
+  const SteadyTime submitted_ = Now();
+  SteadyTime admitted_ = submitted_;
+  SteadyTime first_token_ = submitted_;
+  MemoryReceipt memory_;
+  int64_t attended_tokens_ = 0;
+  int64_t num_decodes_ = 0;
+};
+
+}  // namespace folio

@@ -1,0 +1,150 @@
+#include "engine/runtime/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/strategy_registry.h"
+#include "engine/backend/cpu/cpu_backend.h"
+#include "engine/base/memory_info.h"
+#include "engine/base/status_macros.h"
+#include "engine/model/checkpoint.h"
+#include "engine/tokenizer/sentencepiece_tokenizer.h"
+
+namespace folio {
+namespace {
+
+// Models trained on at most this length are test models, whose chunks are small.
+constexpr int kShortTrainedLength = 1024;
+constexpr double kKvShareOfMemory = 0.7;
+
+absl::Status CheckOptions(const EngineOptions& options) {
+  if (options.step_tokens < 16 || options.step_tokens > 65536) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step_tokens is ", options.step_tokens, ", must be in [16, 65536]"));
+  }
+  if (options.prefill_share_tokens < 1 || options.prefill_share_tokens > options.step_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("prefill_share_tokens is ",
+                                                   options.prefill_share_tokens,
+                                                   ", must be in [1, step_tokens]"));
+  }
+  if (options.max_running_requests < 1 || options.max_running_requests > options.step_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("max_running_requests is ",
+                                                   options.max_running_requests,
+                                                   ", must be in [1, step_tokens]"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& shape) {
+  if (options.page_tokens == 0) return shape.trained_length <= kShortTrainedLength ? 16 : 64;
+  if (options.page_tokens < kTile || options.page_tokens > 1024 ||
+      options.page_tokens % kTile != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("page_tokens is ", options.page_tokens,
+                                                   ", must be a multiple of 16 in [16, 1024]"));
+  }
+  return options.page_tokens;
+}
+
+absl::StatusOr<DType> KvDType(const EngineOptions& options, DType weights) {
+  if (options.kv_dtype == "fp32") return DType::kF32;
+  if (options.kv_dtype == "bf16") return DType::kBf16;
+  if (options.kv_dtype == "auto") return weights == DType::kF32 ? DType::kF32 : DType::kBf16;
+  return absl::InvalidArgumentError(
+      absl::StrCat("kv_dtype is '", options.kv_dtype, "', must be auto, fp32 or bf16"));
+}
+
+int64_t CountParameters(const ModelConfig& config, const Weights& weights) {
+  int64_t count = weights.embedding->rows() * weights.embedding->cols();
+  if (!config.tie_word_embeddings) count *= 2;
+  for (const LayerWeights& w : weights.layers) {
+    for (const PackedMatrix* matrix : {w.qkv.get(), w.output.get(), w.gate_up.get(), w.down.get()}) {
+      count += matrix->rows() * matrix->cols();
+    }
+    count += static_cast<int64_t>(w.attention_norm.size() + w.mlp_norm.size() + w.qkv_bias.size() +
+                                  w.output_bias.size());
+  }
+  return count + config.shape.hidden_size;
+}
+
+absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
+  const ModelShape& shape = model->config.shape;
+  FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
+  FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, weight_dtype));
+  const KvGeometry geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
+  const int64_t kv_bytes = options.kv_bytes > 0
+                               ? options.kv_bytes
+                               : static_cast<int64_t>(AvailableMemoryBytes() * kKvShareOfMemory);
+  FOLIO_ASSIGN_OR_RETURN(model->store, KvStore::Create(geometry, kv_bytes));
+  FOLIO_RETURN_IF_ERROR(model->backend->SetupAttention({
+      .geometry = geometry,
+      .kv = model->store->kv_memory(),
+      .summaries = model->store->summary_memory(),
+      .rope_theta = shape.rope_theta,
+      .max_step_rows = options.step_tokens,
+  }));
+  model->info.page_tokens = page_tokens;
+  model->info.kv_dtype = DTypeName(kv_dtype);
+  model->info.kv_capacity_bytes = model->store->capacity_bytes();
+  return absl::OkStatus();
+}
+
+// LongHeads where the model is long enough for it: it is the strategy that can find anything in a document.
+StrategySpec DefaultStrategy(const StrategyLimits& limits) {
+  for (const char* name : {"long_heads", "lm_infinite"}) {
+    auto spec = ResolveStrategySpec({name, {}}, limits);
+    if (spec.ok()) return *spec;
+  }
+  return {"full", {}};
+}
+
+void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
+  EngineInfo& info = model->info;
+  const std::filesystem::path dir = std::filesystem::path(options.model_dir).lexically_normal();
+  info.model_name = (dir.has_filename() ? dir : dir.parent_path()).filename().string();
+  info.architecture = model->config.architecture;
+  info.num_parameters = CountParameters(model->config, model->weights);
+  info.weight_dtype = DTypeName(weight_dtype);
+  info.synthetic = model->config.synthetic;
+  info.shape = model->config.shape;
+  info.backend = model->backend->name();
+  info.num_threads = model->backend->num_threads();
+  info.weight_bytes = model->weights.bytes();
+  info.default_strategy = DefaultStrategy({info.shape.trained_length, info.page_tokens});
+  for (const AttentionStrategy* strategy : AllStrategies()) {
+    info.strategies.push_back(strategy->name());
+  }
+  info.eos_tokens = model->config.eos_token_ids;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required) {
+  FOLIO_RETURN_IF_ERROR(CheckOptions(options));
+  auto model = std::make_unique<LoadedModel>();
+  FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
+  const std::filesystem::path tokenizer_file =
+      std::filesystem::path(options.model_dir) / "tokenizer.model";
+  if (tokenizer_required || std::filesystem::exists(tokenizer_file)) {
+    FOLIO_ASSIGN_OR_RETURN(
+        model->tokenizer,
+        SentencePieceTokenizer::Open(tokenizer_file.string(), model->config.shape.vocab_size));
+  }
+  FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
+  FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllLlamaTensors(model->config));
+  CpuBackendOptions backend_options;
+  backend_options.num_threads = options.num_threads > 0 ? options.num_threads : UsableCpus();
+  FOLIO_ASSIGN_OR_RETURN(model->backend, CreateCpuBackend(backend_options));
+  FOLIO_ASSIGN_OR_RETURN(model->weights,
+                         LoadWeights(model->config, checkpoint, model->backend.get()));
+  FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));
+  model->transformer =
+      std::make_unique<Transformer>(model->config.shape, model->weights, model->backend.get(),
+                                    options.step_tokens, options.max_running_requests);
+  Describe(options, weight_dtype, model.get());
+  return model;
+}
+
+}  // namespace folio

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "engine/backend/backend.h"
+#include "engine/kv/kv_store.h"
+#include "engine/model/model_config.h"
+#include "engine/model/transformer.h"
+#include "engine/model/weights.h"
+#include "engine/runtime/engine.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace folio {
+
+// A model ready to run: everything that serving needs and that does not change, wired together.
+// Members are listed in the order of construction; later ones borrow earlier ones.
+struct LoadedModel {
+  ModelConfig config;
+  EngineInfo info;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Backend> backend;
+  Weights weights;
+  std::unique_ptr<KvStore> store;
+  std::unique_ptr<Transformer> transformer;
+};
+
+// Loads a Hugging Face directory. Without `tokenizer_required` a missing tokenizer.model is accepted
+// (benchmarks on token ids). Errors: see Engine::Create.
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required = true);
+
+}  // namespace folio

@@ -1,0 +1,122 @@
+#include "engine/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace folio {
+namespace {
+
+uint64_t Mix(uint64_t z) {
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  return z ^ (z >> 31);
+}
+
+// log(sum(exp(logits))).
+double LogSumExp(std::span<const float> logits) {
+  float max = -std::numeric_limits<float>::infinity();
+  for (float x : logits) max = std::max(max, std::isnan(x) ? max : x);
+  double sum = 0;
+  for (float x : logits) {
+    if (!std::isnan(x)) sum += std::exp(double{x} - max);
+  }
+  return max + std::log(sum);
+}
+
+// Index of the largest logit, ties to the smaller; NaN never.
+int32_t ArgMax(std::span<const float> logits) {
+  int32_t best = 0;
+  float max = -std::numeric_limits<float>::infinity();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (logits[i] > max) {
+      max = logits[i];
+      best = static_cast<int32_t>(i);
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+double UniformAt(uint64_t seed, uint64_t counter) {
+  const uint64_t bits = Mix(Mix(seed + 0x9e3779b97f4a7c15ull) + 0x9e3779b97f4a7c15ull * (counter + 1));
+  return static_cast<double>(bits >> 11) * 0x1p-53;
+}
+
+Sample Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
+                     const SeenTokens* seen, uint64_t step, int num_top_logprobs) {
+  Sample sample;
+  if (params.temperature == 0.0f && seen == nullptr) {
+    sample.token = ArgMax(logits);
+  } else {
+    sample.token = DrawCandidate(logits, params, seen, step);
+  }
+  if (num_top_logprobs < 0) return sample;
+
+  const double norm = LogSumExp(logits);
+  const auto logprob = [&](int32_t token) { return static_cast<float>(logits[token] - norm); };
+  sample.logprob = logprob(sample.token);
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!std::isnan(logits[i])) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+  }
+  const size_t count = std::min<size_t>(num_top_logprobs, candidates_.size());
+  std::partial_sort(candidates_.begin(), candidates_.begin() + count, candidates_.end(),
+                    MoreLikely);
+  for (size_t i = 0; i < count; ++i) {
+    sample.top_logprobs.push_back({candidates_[i].token, logprob(candidates_[i].token)});
+  }
+  return sample;
+}
+
+bool Sampler::MoreLikely(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
+}
+
+int32_t Sampler::DrawCandidate(std::span<const float> logits, const SamplingParams& params,
+                               const SeenTokens* seen, uint64_t step) {
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    float logit = logits[i];
+    if (std::isnan(logit)) continue;
+    const int32_t token = static_cast<int32_t>(i);
+    if (seen != nullptr && seen->Contains(token)) {
+      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+    }
+    candidates_.push_back({logit, token});
+  }
+  if (candidates_.empty()) return 0;
+  if (params.temperature == 0.0f) {
+    return std::min_element(candidates_.begin(), candidates_.end(), MoreLikely)->token;
+  }
+  size_t keep = candidates_.size();
+  if (params.top_k > 0) keep = std::min<size_t>(keep, params.top_k);
+  std::partial_sort(candidates_.begin(), candidates_.begin() + keep, candidates_.end(), MoreLikely);
+  candidates_.resize(keep);
+  return DrawFiltered(params, step);
+}
+
+int32_t Sampler::DrawFiltered(const SamplingParams& params, uint64_t step) {
+  // Probabilities relative to the most likely candidate, which comes first.
+  weights_.resize(candidates_.size());
+  double total = 0;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    weights_[i] = std::exp((candidates_[i].logit - candidates_[0].logit) / params.temperature);
+    total += weights_[i];
+  }
+  size_t keep = 0;
+  double kept = 0;
+  while (keep < candidates_.size() && (keep == 0 || (kept < params.top_p * total &&
+                                                     weights_[keep] >= params.min_p))) {
+    kept += weights_[keep++];
+  }
+  double target = UniformAt(params.seed, step) * kept;
+  for (size_t i = 0; i < keep; ++i) {
+    target -= weights_[i];
+    if (target < 0) return candidates_[i].token;
+  }
+  return candidates_[keep - 1].token;
+}
+
+}  // namespace folio

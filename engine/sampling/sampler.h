@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/types/request.h"
+
+namespace folio {
+
+// Tokens that a sequence has seen, for the repetition penalty. One bit per vocabulary entry.
+class SeenTokens {
+ public:
+  explicit SeenTokens(int vocab_size) : bits_(vocab_size, false) {}
+  void Add(int32_t token) { bits_[token] = true; }
+  bool Contains(int32_t token) const { return bits_[token]; }
+
+ private:
+  std::vector<bool> bits_;
+};
+
+struct Sample {
+  int32_t token = 0;
+  // Under the model, before any filter. Filled only if asked for.
+  float logprob = 0.0f;
+  std::vector<TokenLogprob> top_logprobs;
+};
+
+// Picks next tokens. A draw depends on logits, parameters, seed and the index of the token in its sequence
+// only: never on the batch. Keeps scratch space; one per thread.
+class Sampler {
+ public:
+  //   logits  [vocab]          not changed
+  //   seen    null unless repetition_penalty != 1
+  //   step    index of the new token in the answer
+  //   num_top_logprobs  -1: no log-probabilities at all
+  // Greedy ties: the smaller id. Order of filters: penalty, temperature, top-k, top-p, min-p.
+  // A NaN logit is never chosen.
+  Sample Draw(std::span<const float> logits, const SamplingParams& params, const SeenTokens* seen,
+              uint64_t step, int num_top_logprobs);
+
+ private:
+  struct Candidate {
+    float logit;
+    int32_t token;
+  };
+  static bool MoreLikely(const Candidate& a, const Candidate& b);
+  int32_t DrawCandidate(std::span<const float> logits, const SamplingParams& params,
+                        const SeenTokens* seen, uint64_t step);
+  int32_t DrawFiltered(const SamplingParams& params, uint64_t step);
+
+  std::vector<Candidate> candidates_;
+  std::vector<float> weights_;
+};
+
+// Uniform in [0, 1) from a seed and a counter (splitmix64 finaliser, Steele et al. 2014).
+double UniformAt(uint64_t seed, uint64_t counter);
+
+}  // namespace folio

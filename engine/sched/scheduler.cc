@@ -1,0 +1,101 @@
+#include "engine/sched/scheduler.h"
+
+#include <algorithm>
+
+#include "engine/base/status_macros.h"
+
+namespace folio {
+
+int64_t Scheduler::BytesNeeded(const Sequence& sequence) const {
+  const int64_t shared = sequence.prefix != nullptr ? sequence.prefix->num_in_kv : 0;
+  return store_->BytesNeeded(sequence.plan, sequence.max_tokens, options_.step_tokens, shared);
+}
+
+bool Scheduler::Admit(Sequence* sequence) {
+  const int64_t bytes = BytesNeeded(*sequence);
+  if (!store_->Reserve(bytes)) return false;
+  sequence->reserved_bytes = bytes;
+  if (sequence->prefix != nullptr) {
+    sequence->kv = store_->Fork(sequence->prefix->kv);
+    sequence->num_in_kv = sequence->prefix->num_in_kv;
+  }
+  running_.push_back(sequence);
+  return true;
+}
+
+bool Scheduler::Grow(Sequence* sequence) {
+  const int64_t more = BytesNeeded(*sequence) - sequence->reserved_bytes;
+  if (more <= 0) return true;
+  if (!store_->Reserve(more)) return false;
+  sequence->reserved_bytes += more;
+  return true;
+}
+
+void Scheduler::Remove(Sequence* sequence) {
+  Retire(sequence);
+  store_->Release(&sequence->kv);
+  store_->Unreserve(sequence->reserved_bytes);
+  sequence->reserved_bytes = 0;
+}
+
+void Scheduler::Retire(Sequence* sequence) { std::erase(running_, sequence); }
+
+void Scheduler::PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const {
+  for (Sequence* sequence : running_) {
+    if (!sequence->decoding() || sequence->num_pending() == 0 || *budget == 0) continue;
+    step->push_back({sequence, 1});
+    --*budget;
+  }
+}
+
+void Scheduler::PlanPrefills(int budget, std::vector<ScheduledTokens>* step) const {
+  const size_t num_decodes = step->size();
+  for (Sequence* sequence : running_) {
+    if (sequence->decoding() || sequence->paused || sequence->num_pending() == 0) continue;
+    step->push_back({sequence, 0});
+  }
+  const auto first = step->begin() + num_decodes;
+  if (first == step->end()) return;
+  // Alone in the step, a prefill may have all of it.
+  const int64_t share = step->size() == 1 ? budget : options_.prefill_share_tokens;
+  const int64_t fair = std::max<int64_t>(1, budget / (step->end() - first));
+  std::vector<ScheduledTokens*> shortest;
+  for (auto it = first; it != step->end(); ++it) shortest.push_back(&*it);
+  std::stable_sort(shortest.begin(), shortest.end(), [](auto* a, auto* b) {
+    return a->sequence->num_pending() < b->sequence->num_pending();
+  });
+  const auto give = [&](ScheduledTokens* part, int64_t limit) {
+    const int64_t wanted = std::min(limit, part->sequence->num_pending()) - part->num_tokens;
+    const int tokens = static_cast<int>(std::clamp<int64_t>(wanted, 0, budget));
+    part->num_tokens += tokens;
+    budget -= tokens;
+  };
+  for (ScheduledTokens* part : shortest) give(part, std::min(fair, share));
+  for (auto it = first; it != step->end(); ++it) give(&*it, share);
+  std::erase_if(*step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
+}
+
+absl::StatusOr<std::vector<ScheduledTokens>> Scheduler::NextStep() {
+  std::vector<ScheduledTokens> step;
+  int budget = options_.step_tokens;
+  PlanDecodes(&budget, &step);
+  PlanPrefills(budget, &step);
+  for (ScheduledTokens& part : step) {
+    Sequence* sequence = part.sequence;
+    FOLIO_RETURN_IF_ERROR(store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens,
+                                         &sequence->kv));
+    sequence->num_scheduled = part.num_tokens;
+  }
+  return step;
+}
+
+void Scheduler::Commit(const std::vector<ScheduledTokens>& step) {
+  for (const ScheduledTokens& part : step) {
+    Sequence* sequence = part.sequence;
+    sequence->num_in_kv += part.num_tokens;
+    sequence->num_scheduled = 0;
+    store_->Trim(sequence->plan, sequence->num_in_kv, &sequence->kv);
+  }
+}
+
+}  // namespace folio

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/kv/kv_store.h"
+#include "engine/sched/sequence.h"
+
+namespace folio {
+
+struct SchedulerOptions {
+  // Rows in one step, and the most that one prefill may take while others wait.
+  int step_tokens = 512;
+  int prefill_share_tokens = 256;
+};
+
+// Part of a step: the next `num_tokens` tokens of one sequence.
+struct ScheduledTokens {
+  Sequence* sequence = nullptr;
+  int num_tokens = 0;
+};
+
+// Decides what runs in each step and owns admission: a sequence is admitted only with its whole memory
+// reserved, so nothing admitted ever fails for lack of it. Plan first, then commit: NextStep proposes,
+// Commit alone advances counters. Engine thread only; borrows sequences and the store.
+class Scheduler {
+ public:
+  Scheduler(const SchedulerOptions& options, KvStore* store) : options_(options), store_(store) {}
+
+  // Bytes a sequence must reserve before it runs.
+  int64_t BytesNeeded(const Sequence& sequence) const;
+
+  // Reserves memory, forks the prefix's cache and lets the sequence run; false if memory is short.
+  bool Admit(Sequence* sequence);
+
+  // Raises the reservation of a running sequence to its present max_tokens; false if memory is short.
+  bool Grow(Sequence* sequence);
+
+  // Frees a sequence's memory and forgets it. Also for sequences that were never admitted.
+  void Remove(Sequence* sequence);
+
+  // Stops scheduling a sequence but keeps its cache: a finished document.
+  void Retire(Sequence* sequence);
+
+  // The next step: one token of every decoding sequence first, then prefills, the one with the least left
+  // first, each with a fair part of the token budget; what is left over goes to the oldest.
+  // Pages for all tokens are allocated. Empty if there is nothing to run.
+  absl::StatusOr<std::vector<ScheduledTokens>> NextStep();
+
+  // The step ran: advances the counters and frees pages that nobody can see any more.
+  void Commit(const std::vector<ScheduledTokens>& step);
+
+  int num_running() const { return static_cast<int>(running_.size()); }
+
+ private:
+  void PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const;
+  void PlanPrefills(int budget, std::vector<ScheduledTokens>* step) const;
+
+  const SchedulerOptions options_;
+  KvStore* const store_;
+  std::vector<Sequence*> running_;  // in order of admission
+};
+
+}  // namespace folio

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/kv/kv_store.h"
+#include "engine/types/attention_plan.h"
+#include "engine/types/request.h"
+
+namespace folio {
+
+// One token stream that the engine works on: a request, or the prefill of a document. Progress is three
+// counters and nothing else: num_known tokens exist, num_in_kv of them are in the cache, num_scheduled of
+// them are in the running step. Engine thread only.
+struct Sequence {
+  RequestId id = 0;
+  AttentionPlan plan;
+
+  // Token ids from position tokens_begin on; shared with the document for its prefill.
+  std::shared_ptr<std::vector<int32_t>> tokens;
+  int64_t tokens_begin = 0;
+
+  int64_t num_known = 0;
+  int64_t num_in_kv = 0;
+  int64_t num_scheduled = 0;
+
+  // The prefill ends with a next token (requests) or not (documents).
+  bool generates = false;
+  // Tokens up to here are prompt, later ones are answer.
+  int64_t num_prompt = 0;
+  // Upper bound of num_known, for the reservation.
+  int64_t max_tokens = 0;
+  // Not to be scheduled for now (a document whose uploader is gone).
+  bool paused = false;
+
+  // Cache to start from, or null. REQUIRES: complete before admission, alive until the sequence ends.
+  const Sequence* prefix = nullptr;
+
+  SequenceKv kv;
+  int64_t reserved_bytes = 0;
+
+  bool decoding() const { return generates && num_in_kv >= num_prompt; }
+  int64_t num_pending() const { return num_known - num_in_kv; }
+  int32_t token(int64_t position) const { return (*tokens)[position - tokens_begin]; }
+};
+
+}  // namespace folio

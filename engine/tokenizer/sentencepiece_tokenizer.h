@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/tokenizer/spm_processor.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace folio {
+
+// A SentencePiece model file (tokenizer.model) as a Tokenizer.
+class SentencePieceTokenizer final : public Tokenizer {
+ public:
+  // `max_vocab_size` is the model's vocab_size: a token id of the file must have an embedding.
+  // Errors: NOT_FOUND; INVALID_ARGUMENT when the file is no SentencePiece model or has more pieces
+  // than `max_vocab_size`; UNIMPLEMENTED when it rewrites decoded text (a denormalizer).
+  static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Open(const std::string& path,
+                                                                      int max_vocab_size);
+  // The same from the bytes of a file; `what` names them in messages.
+  static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> FromBytes(
+      const std::string& what, std::string_view model_bytes, int max_vocab_size);
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
+
+  const std::vector<Piece>& pieces() const override { return processor_->pieces(); }
+  int32_t bos_id() const override { return processor_->traits().bos_id; }
+  int32_t eos_id() const override { return processor_->traits().eos_id; }
+  int32_t unk_id() const override { return processor_->traits().unk_id; }
+  LeadingSpace leading_space() const override;
+  bool can_cut_at_spaces() const override { return processor_->traits().can_cut_at_spaces; }
+
+ private:
+  explicit SentencePieceTokenizer(std::unique_ptr<SpmProcessor> processor)
+      : processor_(std::move(processor)) {}
+
+  const std::unique_ptr<const SpmProcessor> processor_;
+};
+
+}  // namespace folio

@@ -1,0 +1,95 @@
+#include "engine/tokenizer/streaming_tokenizer.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/tokenizer/piece.h"
+#include "engine/tokenizer/utf8.h"
+
+namespace folio {
+namespace {
+
+// Bounds the memory of the tokenizer, and the time before the first tokens come out.
+constexpr size_t kSliceBytes = 4 << 10;
+
+// Whether text[at] is a single space between two other characters. A kSpaceSymbol of the text's
+// own counts as a space. REQUIRES: 0 < at, and text has a byte after `at`.
+bool IsSafeCut(std::string_view text, size_t at) {
+  if (text[at] != ' ' || text[at - 1] == ' ' || text[at + 1] == ' ') return false;
+  // The symbol's first byte is enough to say no: the rest may not have arrived.
+  return text[at + 1] != kSpaceSymbol[0] && !text.substr(0, at).ends_with(kSpaceSymbol);
+}
+
+}  // namespace
+
+absl::Status StreamingTokenizer::Add(std::string_view bytes, std::vector<int32_t>* ids) {
+  while (!bytes.empty()) {
+    const std::string_view slice = bytes.substr(0, kSliceBytes);
+    FOLIO_RETURN_IF_ERROR(AddSlice(slice, ids));
+    bytes.remove_prefix(slice.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<int32_t>* ids) {
+  held_ += bytes;
+  FOLIO_RETURN_IF_ERROR(CheckUtf8());
+  if (!tokenizer_.can_cut_at_spaces() || held_.size() < kMinSegmentBytes) return absl::OkStatus();
+  const size_t cut = FindCut();
+  if (cut == 0) {
+    // The last byte waits for its neighbour.
+    searched_bytes_ = held_.size() - 1;
+    return absl::OkStatus();
+  }
+  FOLIO_RETURN_IF_ERROR(EncodeSegment(std::string_view(held_).substr(0, cut), ids));
+  held_.erase(0, cut + 1);
+  text_offset_ += cut + 1;
+  valid_bytes_ -= cut + 1;
+  // FindCut took the last place there was.
+  searched_bytes_ = held_.empty() ? 0 : held_.size() - 1;
+  return absl::OkStatus();
+}
+
+absl::Status StreamingTokenizer::Finish(std::vector<int32_t>* ids) {
+  if (valid_bytes_ != held_.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text ends inside a UTF-8 character, which begins at byte ",
+                     text_offset_ + valid_bytes_));
+  }
+  FOLIO_RETURN_IF_ERROR(EncodeSegment(held_, ids));
+  text_offset_ += held_.size();
+  held_.clear();
+  valid_bytes_ = 0;
+  searched_bytes_ = 0;
+  return absl::OkStatus();
+}
+
+absl::Status StreamingTokenizer::CheckUtf8() {
+  valid_bytes_ += ValidUtf8Prefix(std::string_view(held_).substr(valid_bytes_));
+  if (valid_bytes_ == held_.size() ||
+      NextUtf8(std::string_view(held_).substr(valid_bytes_)).state == Utf8State::kIncomplete) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("the text is not valid UTF-8 at byte ", text_offset_ + valid_bytes_));
+}
+
+// The last place to cut, or 0.
+size_t StreamingTokenizer::FindCut() const {
+  const size_t first = std::max<size_t>(searched_bytes_, 1);
+  for (size_t at = held_.size() - 1; at > first;) {
+    --at;
+    if (IsSafeCut(held_, at)) return at;
+  }
+  return 0;
+}
+
+absl::Status StreamingTokenizer::EncodeSegment(std::string_view segment,
+                                               std::vector<int32_t>* ids) {
+  FOLIO_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded, tokenizer_.Encode(segment));
+  ids->insert(ids->end(), encoded.begin(), encoded.end());
+  return absl::OkStatus();
+}
+
+}  // namespace folio

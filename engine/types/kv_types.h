@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/tensor/tensor_view.h"
+#include "engine/types/model_shape.h"
+
+namespace folio {
+
+// Index of a frame in a frame pool; a frame holds one page of one or more sequences that share it.
+using FrameId = int32_t;
+inline constexpr FrameId kNoFrame = -1;
+
+// Tokens (or chunks) per tile: one vector of scores.
+inline constexpr int kTile = 16;
+
+inline constexpr int kMaxHeadDim = 256;
+
+// How the KV cache lies in memory.
+//
+// A *KV frame* holds one page of `page_tokens` tokens for all layers and KV heads, as
+// [num_layers][num_kv_heads] slices. A slice is one contiguous block, the unit of selection and transfer:
+//   K  fp32  [page_tokens/16][dim][16 tokens]          bf16  [page_tokens/16][dim/2][16 tokens][2 dims]
+//   V  fp32  [page_tokens][dim]                        bf16  [page_tokens/2][dim][2 tokens]
+// with dim = `padded_dim`, head_dim rounded up to 16 and filled with zeros. K is page-rotated: token j is
+// rotated by j mod page_tokens, so a query at position p sees the page that starts at s with its own
+// rotation p - s, and keys are never rotated again.
+//
+// A *summary frame* holds the representations of kTile chunks: [num_layers][num_heads][dim][16 chunks] fp32.
+struct KvGeometry {
+  int num_layers = 0;
+  int num_heads = 0;
+  int num_kv_heads = 0;
+  int head_dim = 0;
+  int padded_dim = 0;
+  int page_tokens = 0;
+  DType dtype = DType::kF32;
+
+  static KvGeometry Make(const ModelShape& shape, int page_tokens, DType dtype) {
+    return {shape.num_layers, shape.num_heads, shape.num_kv_heads, shape.head_dim,
+            (shape.head_dim + 15) / 16 * 16, page_tokens, dtype};
+  }
+  // Bytes of the keys of one slice; the values that follow take as many.
+  int64_t half_slice_bytes() const {
+    return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype);
+  }
+  int64_t slice_bytes() const { return 2 * half_slice_bytes(); }
+  int64_t slice_offset(int layer, int kv_head) const {
+    return (int64_t{layer} * num_kv_heads + kv_head) * slice_bytes();
+  }
+  int64_t frame_bytes() const { return slice_bytes() * num_layers * num_kv_heads; }
+  int64_t summary_tile_bytes() const { return int64_t{padded_dim} * kTile * 4; }
+  int64_t summary_offset(int layer, int head) const {
+    return (int64_t{layer} * num_heads + head) * summary_tile_bytes();
+  }
+  int64_t summary_frame_bytes() const { return summary_tile_bytes() * num_layers * num_heads; }
+};
+
+// Where frames of one pool lie: frame i starts at base + i * frame_bytes.
+struct FrameMemory {
+  std::byte* base = nullptr;
+  int64_t frame_bytes = 0;
+
+  std::byte* Frame(FrameId id) const { return base + int64_t{id} * frame_bytes; }
+};
+
+}  // namespace folio

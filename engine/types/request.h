@@ -1,0 +1,133 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace folio {
+
+using RequestId = uint64_t;
+using SteadyTime = std::chrono::steady_clock::time_point;
+
+// A strategy by name with its parameters by name, as a request gives it (parameters may be missing) or as
+// the registry resolved it (all present, in the strategy's own order). Two resolved specs are equal exactly
+// if KV prefilled under one can be read under the other.
+struct StrategySpec {
+  std::string name;
+  std::vector<std::pair<std::string, int64_t>> params;
+
+  bool operator==(const StrategySpec&) const = default;
+  std::optional<int64_t> Param(const std::string& key) const {
+    for (const auto& [param, value] : params) {
+      if (param == key) return value;
+    }
+    return std::nullopt;
+  }
+};
+
+// temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch a filter off.
+struct SamplingParams {
+  float temperature = 0.0f;
+  int top_k = 0;
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  uint64_t seed = 0;
+};
+
+struct StopParams {
+  int max_new_tokens = 128;
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+};
+
+// One question, ready to run. Token ids only: text was tokenised by the caller.
+struct GenerateSpec {
+  // Context that is already known to the engine; empty: none.
+  std::string document_id;
+  // The prompt, or the question that follows the document. BOS is included by the caller for a prompt.
+  std::vector<int32_t> tokens;
+  StrategySpec strategy;
+  SamplingParams sampling;
+  StopParams stop;
+  bool logprobs = false;
+  int num_top_logprobs = 0;
+  // Fails with DEADLINE_EXCEEDED at the next step after this time.
+  std::optional<SteadyTime> deadline;
+};
+
+struct TokenLogprob {
+  int32_t token = 0;
+  float logprob = 0.0f;
+};
+
+enum class Phase : uint8_t { kQueued, kPrefill, kDecode };
+enum class FinishReason : uint8_t { kStop, kLength };
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t completion_tokens = 0;
+};
+
+struct Timings {
+  double queue_seconds = 0;
+  double prefill_seconds = 0;
+  double time_to_first_token_seconds = 0;
+  double decode_seconds = 0;
+};
+
+struct MemoryReceipt {
+  int64_t device_kv_bytes_peak = 0;
+  int64_t shared_kv_bytes = 0;
+  int64_t summary_bytes_peak = 0;
+  double attended_tokens_mean = 0;
+};
+
+// What the engine tells a request. Order: Queued*, Prefill*, Delta*, then Completed or Failed, once.
+struct QueuedEvent {
+  int position = 0;
+};
+struct PrefillEvent {
+  int64_t total_tokens = 0;
+  int64_t cached_tokens = 0;
+  int64_t processed_tokens = 0;
+};
+struct DeltaEvent {
+  // Whole UTF-8 characters; may be empty.
+  std::string text;
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprob> logprobs;
+  std::vector<std::vector<TokenLogprob>> top_logprobs;
+};
+struct CompletedEvent {
+  FinishReason reason = FinishReason::kLength;
+  // At most one of the two.
+  std::optional<int32_t> stop_token;
+  std::optional<std::string> stop_string;
+  Usage usage;
+  Timings timings;
+  MemoryReceipt memory;
+};
+struct FailedEvent {
+  absl::Status status;
+  Phase phase = Phase::kQueued;
+};
+using Event = std::variant<QueuedEvent, PrefillEvent, DeltaEvent, CompletedEvent, FailedEvent>;
+
+// Receives the events of one request or document. Called on the engine thread: must return at once, never
+// block and never call the engine back.
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+  virtual void OnEvent(Event event) = 0;
+};
+
+}  // namespace folio
