@@ -1,0 +1,42 @@
+#include "server/prompt_pool.h"
+
+#include <utility>
+
+namespace folio::server {
+
+PromptPool::PromptPool(int num_threads) {
+  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Main(); });
+}
+
+PromptPool::~PromptPool() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void PromptPool::Post(std::function<void()> task) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+void PromptPool::Main() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      std::unique_lock<std::mutex> lock(mu_);
+      wake_.wait(lock, [this] { return stopping_ || !tasks_.empty(); });
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+}  // namespace folio::server

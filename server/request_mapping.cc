@@ -1,0 +1,244 @@
+#include "server/request_mapping.h"
+
+#include <cmath>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "server/status_mapping.h"
+
+namespace folio::server {
+namespace {
+
+constexpr int kMaxStops = 16;
+constexpr size_t kMaxStopBytes = 256;
+constexpr int kMaxTopLogprobs = 20;
+constexpr uint32_t kMinHeartbeatMs = 100;
+constexpr uint32_t kMaxHeartbeatMs = 60000;
+
+grpc::Status SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out) {
+  if (in.has_temperature()) out->temperature = in.temperature();
+  if (!(out->temperature >= 0.0f && out->temperature <= 100.0f)) {
+    return BadField("sampling.temperature", "must be in [0, 100]");
+  }
+  if (in.top_k() > (1u << 30)) return BadField("sampling.top_k", "must be at most 2^30");
+  out->top_k = static_cast<int>(in.top_k());
+  if (in.has_top_p()) out->top_p = in.top_p();
+  if (!(out->top_p > 0.0f && out->top_p <= 1.0f)) {
+    return BadField("sampling.top_p", "must be in (0, 1]");
+  }
+  out->min_p = in.min_p();
+  if (!(out->min_p >= 0.0f && out->min_p < 1.0f)) {
+    return BadField("sampling.min_p", "must be in [0, 1)");
+  }
+  if (in.has_repetition_penalty()) out->repetition_penalty = in.repetition_penalty();
+  if (!(out->repetition_penalty > 0.0f && out->repetition_penalty <= 10.0f)) {
+    return BadField("sampling.repetition_penalty", "must be in (0, 10]");
+  }
+  out->seed = in.has_seed() ? in.seed() : std::random_device{}();
+  return grpc::Status::OK;
+}
+
+grpc::Status StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,
+                               StopParams* out) {
+  if (in.has_max_new_tokens()) {
+    const uint32_t limit = static_cast<uint32_t>(options.max_new_tokens);
+    if (in.max_new_tokens() < 1 || in.max_new_tokens() > limit) {
+      return BadField("stopping.max_new_tokens", absl::StrCat("is ", in.max_new_tokens(),
+                                                              ", must be in [1, ", limit, "]"));
+    }
+    out->max_new_tokens = static_cast<int>(in.max_new_tokens());
+  }
+  if (in.stop_size() > kMaxStops) {
+    return BadField("stopping.stop", absl::StrCat("at most ", kMaxStops, " stop strings"));
+  }
+  for (const std::string& stop : in.stop()) {
+    if (stop.empty() || stop.size() > kMaxStopBytes) {
+      return BadField("stopping.stop", absl::StrCat("a stop string must have 1 to ", kMaxStopBytes,
+                                                    " bytes"));
+    }
+    out->stop_strings.push_back(stop);
+  }
+  out->stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
+  out->ignore_eos = in.ignore_eos();
+  return grpc::Status::OK;
+}
+
+void SetParam(StrategySpec* spec, const char* name, bool present, uint32_t value) {
+  if (present) spec->params.emplace_back(name, value);
+}
+
+}  // namespace
+
+StrategySpec FromProto(const v1::AttentionStrategy& strategy) {
+  StrategySpec spec;
+  switch (strategy.strategy_case()) {
+    case v1::AttentionStrategy::kFull:
+      spec.name = "full";
+      break;
+    case v1::AttentionStrategy::kLmInfinite: {
+      const v1::LmInfinite& in = strategy.lm_infinite();
+      spec.name = "lm_infinite";
+      SetParam(&spec, "num_sinks", in.has_num_sinks(), in.num_sinks());
+      SetParam(&spec, "window", in.has_window(), in.window());
+      SetParam(&spec, "distance_limit", in.has_distance_limit(), in.distance_limit());
+      break;
+    }
+    case v1::AttentionStrategy::kLongHeads: {
+      const v1::LongHeads& in = strategy.long_heads();
+      spec.name = "long_heads";
+      SetParam(&spec, "chunk_size", in.has_chunk_size(), in.chunk_size());
+      SetParam(&spec, "attention_length", in.has_attention_length(), in.attention_length());
+      SetParam(&spec, "begin_selective_length", in.has_begin_selective_length(),
+               in.begin_selective_length());
+      break;
+    }
+    case v1::AttentionStrategy::STRATEGY_NOT_SET:
+      break;
+  }
+  return spec;
+}
+
+v1::AttentionStrategy ToProto(const StrategySpec& spec) {
+  v1::AttentionStrategy out;
+  const auto param = [&spec](const char* name) {
+    return static_cast<uint32_t>(spec.Param(name).value_or(0));
+  };
+  if (spec.name == "full") {
+    out.mutable_full();
+  } else if (spec.name == "lm_infinite") {
+    out.mutable_lm_infinite()->set_num_sinks(param("num_sinks"));
+    out.mutable_lm_infinite()->set_window(param("window"));
+    out.mutable_lm_infinite()->set_distance_limit(param("distance_limit"));
+  } else if (spec.name == "long_heads") {
+    out.mutable_long_heads()->set_chunk_size(param("chunk_size"));
+    out.mutable_long_heads()->set_attention_length(param("attention_length"));
+    out.mutable_long_heads()->set_begin_selective_length(param("begin_selective_length"));
+  }
+  return out;
+}
+
+grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
+                       GenerateSpec* spec) {
+  if (request.request_id().size() > 128) {
+    return BadField("request_id", "must have at most 128 bytes");
+  }
+  if (request.input_case() == v1::GenerateRequest::INPUT_NOT_SET) {
+    return BadField("input", "one of prompt, prompt_token_ids or document must be set");
+  }
+  if (static_cast<int64_t>(request.prompt().size()) > options.max_inline_prompt_bytes) {
+    return BadField("prompt", absl::StrCat("has ", request.prompt().size(), " bytes, the limit is ",
+                                           options.max_inline_prompt_bytes,
+                                           "; send it with Documents.UploadDocument"));
+  }
+  if (request.has_document()) {
+    if (!IsValidDocumentId(request.document().document_id())) {
+      return BadField("document.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
+    }
+    spec->document_id = request.document().document_id();
+  }
+  spec->strategy = FromProto(request.strategy());
+  if (grpc::Status s = SamplingFromProto(request.sampling(), &spec->sampling); !s.ok()) return s;
+  if (grpc::Status s = StoppingFromProto(request.stopping(), options, &spec->stop); !s.ok()) {
+    return s;
+  }
+  const v1::ResponseOptions& response = request.response();
+  if (response.top_logprobs() > kMaxTopLogprobs) {
+    return BadField("response.top_logprobs", absl::StrCat("must be at most ", kMaxTopLogprobs));
+  }
+  if (response.has_heartbeat_interval_ms() &&
+      (response.heartbeat_interval_ms() < kMinHeartbeatMs ||
+       response.heartbeat_interval_ms() > kMaxHeartbeatMs)) {
+    return BadField("response.heartbeat_interval_ms", "must be in [100, 60000]");
+  }
+  spec->logprobs = response.logprobs();
+  spec->num_top_logprobs = static_cast<int>(response.top_logprobs());
+  return grpc::Status::OK;
+}
+
+v1::SamplingParams ToProto(const SamplingParams& sampling) {
+  v1::SamplingParams out;
+  out.set_temperature(sampling.temperature);
+  out.set_top_k(static_cast<uint32_t>(sampling.top_k));
+  out.set_top_p(sampling.top_p);
+  out.set_min_p(sampling.min_p);
+  out.set_repetition_penalty(sampling.repetition_penalty);
+  out.set_seed(sampling.seed);
+  return out;
+}
+
+void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event) {
+  v1::Delta* out = event->mutable_delta();
+  out->set_text(delta.text);
+  for (int32_t token : delta.tokens) out->add_token_ids(static_cast<uint32_t>(token));
+  const auto fill = [](const TokenLogprob& in, v1::TokenLogprob* to) {
+    to->set_token_id(static_cast<uint32_t>(in.token));
+    to->set_logprob(in.logprob);
+  };
+  for (const TokenLogprob& logprob : delta.logprobs) fill(logprob, out->add_logprobs());
+  for (const auto& candidates : delta.top_logprobs) {
+    v1::TopLogprobs* top = out->add_top_logprobs();
+    for (const TokenLogprob& candidate : candidates) fill(candidate, top->add_candidates());
+  }
+}
+
+void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event) {
+  v1::PrefillProgress* out = event->mutable_prefill();
+  out->set_total_tokens(prefill.total_tokens);
+  out->set_cached_tokens(prefill.cached_tokens);
+  out->set_processed_tokens(prefill.processed_tokens);
+}
+
+void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {
+  v1::Completed* out = event->mutable_completed();
+  out->set_finish_reason(completed.reason == FinishReason::kStop
+                             ? v1::Completed::FINISH_REASON_STOP
+                             : v1::Completed::FINISH_REASON_LENGTH);
+  if (completed.stop_token) out->set_stop_token_id(static_cast<uint32_t>(*completed.stop_token));
+  if (completed.stop_string) out->set_stop_string(*completed.stop_string);
+  out->mutable_usage()->set_prompt_tokens(completed.usage.prompt_tokens);
+  out->mutable_usage()->set_cached_tokens(completed.usage.cached_tokens);
+  out->mutable_usage()->set_completion_tokens(completed.usage.completion_tokens);
+  const Timings& timings = completed.timings;
+  out->mutable_timings()->set_queue_seconds(timings.queue_seconds);
+  out->mutable_timings()->set_prefill_seconds(timings.prefill_seconds);
+  out->mutable_timings()->set_time_to_first_token_seconds(timings.time_to_first_token_seconds);
+  out->mutable_timings()->set_decode_seconds(timings.decode_seconds);
+  if (timings.decode_seconds > 0) {
+    out->mutable_timings()->set_tokens_per_second((completed.usage.completion_tokens - 1) /
+                                                  timings.decode_seconds);
+  }
+  const MemoryReceipt& memory = completed.memory;
+  out->mutable_memory()->set_device_kv_bytes_peak(memory.device_kv_bytes_peak);
+  out->mutable_memory()->set_shared_kv_bytes(memory.shared_kv_bytes);
+  out->mutable_memory()->set_summary_bytes_peak(memory.summary_bytes_peak);
+  out->mutable_memory()->set_attended_tokens_mean(memory.attended_tokens_mean);
+}
+
+void ToProto(const DocumentInfo& info, v1::Document* document) {
+  document->set_document_id(info.id);
+  document->set_token_count(info.known_tokens);
+  document->set_prefilled_tokens(info.prefilled_tokens);
+  *document->mutable_strategy() = ToProto(info.strategy);
+  document->set_device_kv_bytes(info.kv_bytes);
+  document->set_summary_bytes(info.summary_bytes);
+  if (!info.status.ok()) {
+    document->set_state(v1::Document::STATE_FAILED);
+    document->set_error(std::string(info.status.message()));
+  } else if (!info.finished) {
+    document->set_state(v1::Document::STATE_UPLOADING);
+  } else {
+    document->set_state(info.ready() ? v1::Document::STATE_READY : v1::Document::STATE_PREFILLING);
+  }
+}
+
+bool IsValidDocumentId(const std::string& id) {
+  if (id.empty() || id.size() > 64) return false;
+  for (char c : id) {
+    const bool ok = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+                    c == '_' || c == '-';
+    if (!ok) return false;
+  }
+  return true;
+}
+
+}  // namespace folio::server

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <string>
+
+#include "engine/runtime/engine.h"
+#include "engine/types/request.h"
+#include "folio/v1/common.pb.h"
+#include "folio/v1/documents.pb.h"
+#include "folio/v1/inference.pb.h"
+#include "server/options.h"
+
+// The one place that speaks both protobuf and engine types.
+namespace folio::server {
+
+// An unset strategy gives an empty name: the engine's default.
+StrategySpec FromProto(const v1::AttentionStrategy& strategy);
+v1::AttentionStrategy ToProto(const StrategySpec& spec);
+
+// The request without its text, which is tokenised elsewhere. Errors: INVALID_ARGUMENT with the field.
+grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
+                       GenerateSpec* spec);
+
+v1::SamplingParams ToProto(const SamplingParams& sampling);
+// Fills in the event's arm.
+void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event);
+void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event);
+void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
+
+// Everything but the names and times that the upload knows.
+void ToProto(const DocumentInfo& info, v1::Document* document);
+
+bool IsValidDocumentId(const std::string& id);
+
+}  // namespace folio::server

@@ -1,0 +1,171 @@
+#include "server/runner.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/grpcpp.h>
+#include <grpcpp/health_check_service_interface.h>
+#include <prometheus/exposer.h>
+#include <spdlog/spdlog.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/services.h"
+
+namespace folio::server {
+namespace {
+
+constexpr const char* kServices[] = {"folio.v1.Inference", "folio.v1.Documents", "folio.v1.Text",
+                                     "folio.v1.Control"};
+constexpr std::chrono::milliseconds kDrainPoll{20};
+
+void SetArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
+  builder->SetMaxReceiveMessageSize(options.max_receive_message_bytes);
+  // Find dead peers during a long silence of the network; tolerate clients that ping too.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // Let clients of a headless Service find new replicas; streams get an hour to end.
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, 30 * 60 * 1000);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS, 60 * 60 * 1000);
+  builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+}
+
+void LogModel(const Engine& engine, int grpc_port) {
+  const EngineInfo& info = engine.info();
+  spdlog::info("serving {}{} on port {}: {} parameters, {} weights, {} threads on {}, {} MiB of KV",
+               info.model_name, info.synthetic ? " (synthetic weights)" : "", grpc_port,
+               info.num_parameters, info.weight_dtype, info.num_threads, info.backend,
+               info.kv_capacity_bytes >> 20);
+}
+
+}  // namespace
+
+struct Runner::State {
+  State(ServerOptions o, EngineFactory f)
+      : options(std::move(o)), factory(std::move(f)), context(options, &metrics) {}
+
+  void SetReady(bool ready) {
+    grpc::HealthCheckServiceInterface* health = server->GetHealthCheckService();
+    health->SetServingStatus("", ready);
+    health->SetServingStatus("readiness", ready);
+    for (const char* service : kServices) health->SetServingStatus(service, ready);
+  }
+  absl::Status StartMetrics();
+  absl::Status WritePortFile() const;
+
+  const ServerOptions options;
+  const EngineFactory factory;
+  Metrics metrics;
+  std::unique_ptr<Engine> engine;
+  ServiceContext context;
+  InferenceService inference{&context};
+  DocumentsService documents{&context};
+  TextService text{&context};
+  ControlService control{&context};
+  std::shared_ptr<prometheus::Collectable> gauges;
+  std::unique_ptr<prometheus::Exposer> exposer;
+  std::unique_ptr<grpc::Server> server;
+  int grpc_port = 0;
+  int metrics_port = 0;
+};
+
+Runner::Runner(ServerOptions options, EngineFactory factory)
+    : state_(std::make_unique<State>(std::move(options), std::move(factory))) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+}
+
+Runner::~Runner() {
+  if (state_->server != nullptr) state_->server->Shutdown(std::chrono::system_clock::now());
+}
+
+int Runner::grpc_port() const { return state_->grpc_port; }
+int Runner::metrics_port() const { return state_->metrics_port; }
+
+absl::Status Runner::State::StartMetrics() {
+  if (options.metrics_listen.empty()) return absl::OkStatus();
+  try {
+    exposer = std::make_unique<prometheus::Exposer>(options.metrics_listen, 2);
+  } catch (const std::exception& error) {  // civetweb's way to say so
+    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", options.metrics_listen,
+                                               ": ", error.what(), "; see --metrics-listen"));
+  }
+  metrics_port = exposer->GetListeningPorts().front();
+  gauges = metrics.EngineCollectable([this] { return context.engine().value_or(nullptr); },
+                                     [this] { return context.documents.size(); });
+  exposer->RegisterCollectable(metrics.registry());
+  exposer->RegisterCollectable(gauges);
+  return absl::OkStatus();
+}
+
+absl::Status Runner::State::WritePortFile() const {
+  if (options.port_file.empty()) return absl::OkStatus();
+  const std::string temporary = options.port_file + ".tmp";
+  {
+    std::ofstream file(temporary);
+    file << "{\"grpc\": " << grpc_port << ", \"metrics\": " << metrics_port << "}\n";
+    if (!file.flush()) {
+      return absl::UnavailableError(absl::StrCat("cannot write ", options.port_file));
+    }
+  }
+  if (std::rename(temporary.c_str(), options.port_file.c_str()) != 0) {
+    return absl::UnavailableError(absl::StrCat("cannot write ", options.port_file));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Runner::Start() {
+  State& s = *state_;
+  grpc::ServerBuilder builder;
+  SetArguments(s.options, &builder);
+  builder.AddListeningPort(s.options.listen, grpc::InsecureServerCredentials(), &s.grpc_port);
+  builder.RegisterService(&s.inference);
+  builder.RegisterService(&s.documents);
+  builder.RegisterService(&s.text);
+  builder.RegisterService(&s.control);
+  s.server = builder.BuildAndStart();
+  if (s.server == nullptr || s.grpc_port == 0) {
+    s.server = nullptr;
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", s.options.listen, "; see --listen"));
+  }
+  s.SetReady(false);
+  s.server->GetHealthCheckService()->SetServingStatus("liveness", true);
+  if (absl::Status started = s.StartMetrics(); !started.ok()) return started;
+  return s.WritePortFile();
+}
+
+absl::Status Runner::LoadModel() {
+  State& s = *state_;
+  const auto start = std::chrono::steady_clock::now();
+  auto engine = s.factory(s.options.engine);
+  if (!engine.ok()) return engine.status();
+  s.engine = std::move(*engine);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
+  s.context.set_engine(s.engine.get());
+  LogModel(*s.engine, s.grpc_port);
+  s.SetReady(true);
+  return absl::OkStatus();
+}
+
+void Runner::Drain(const std::function<bool()>& hurry) {
+  State& s = *state_;
+  s.SetReady(false);
+  if (s.engine != nullptr) s.engine->StopAdmission();
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::seconds(s.options.drain_seconds);
+  while (s.context.active_streams.load() > 0 && std::chrono::steady_clock::now() < deadline &&
+         !hurry()) {
+    std::this_thread::sleep_for(kDrainPoll);
+  }
+  s.server->Shutdown(std::chrono::system_clock::now());
+  s.server->Wait();
+}
+
+}  // namespace folio::server

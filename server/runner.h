@@ -1,0 +1,38 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/runtime/engine.h"
+#include "server/options.h"
+
+namespace folio::server {
+
+// Makes the engine; the real one in production, a fake in tests.
+using EngineFactory = std::function<absl::StatusOr<std::unique_ptr<Engine>>(const EngineOptions&)>;
+
+// The life of the process: listens at once, loads the model beside, serves, drains, stops. Health follows:
+// "liveness" from the beginning, "", "readiness" and the services once the model is loaded and until the drain.
+class Runner {
+ public:
+  Runner(ServerOptions options, EngineFactory factory);
+  ~Runner();
+
+  // Errors: UNAVAILABLE when an address cannot be bound.
+  absl::Status Start();
+  // Loads the model and marks the server ready. Blocks. Errors: those of Engine::Create.
+  absl::Status LoadModel();
+  // Refuses new work, lets streams end for at most drain_seconds (fewer if `hurry` turns true), then stops.
+  void Drain(const std::function<bool()>& hurry);
+
+  int grpc_port() const;
+  int metrics_port() const;
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace folio::server
