@@ -1,0 +1,138 @@
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "client/cli/command.h"
+#include "client/cli/content_id.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format.h"
+#include "client/cli/json_lines.h"
+#include "client/cli/progress_line.h"
+#include "client/cli/sampling_flags.h"
+#include "client/cli/strategy_flags.h"
+#include "client/cli/upload_progress.h"
+
+namespace folio::cli {
+namespace {
+
+struct AskFlags {
+  std::string document;
+  std::string question;
+  StrategyFlags strategy;
+  SamplingFlags sampling;
+  std::optional<double> timeout_seconds;
+};
+
+// Shows the events of one answer: text on stdout, everything else on stderr.
+class AnswerView {
+ public:
+  explicit AnswerView(Session& session) : session_(session), progress_(session.console) {}
+
+  void OnEvent(const v1::GenerateEvent& event) {
+    if (session_.json) {
+      WriteJsonLine(session_.console.out, event);
+    } else if (event.has_queued()) {
+      progress_.Note("waiting, requests ahead: " + std::to_string(event.queued().position()));
+    } else if (event.has_prefill()) {
+      progress_.Update({.label = "prefill",
+                        .done = event.prefill().processed_tokens(),
+                        .total = event.prefill().total_tokens(),
+                        .skipped = event.prefill().cached_tokens()});
+    } else if (event.has_delta()) {
+      WriteText(event.delta().text());
+    } else if (event.has_completed()) {
+      EndLine();
+      session_.console.err << FormatSummary(event.completed()) << std::endl;
+    }
+  }
+
+  // Leaves the cursor at the beginning of a line, also after an error.
+  void EndLine() {
+    progress_.Clear();
+    if (in_line_) session_.console.out << std::endl;
+    in_line_ = false;
+  }
+
+ private:
+  void WriteText(const std::string& text) {
+    if (text.empty()) return;
+    progress_.Clear();
+    session_.console.out << text << std::flush;
+    in_line_ = text.back() != '\n';
+  }
+
+  Session& session_;
+  ProgressLine progress_;
+  bool in_line_ = false;
+};
+
+// The id of the document: of a file that is uploaded now if need be, or as given.
+absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags,
+                                            const std::optional<v1::AttentionStrategy>& strategy,
+                                            client::Client& client, Session& session) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(flags.document, ignored)) return flags.document;
+  const auto source = client::FileSource::Open(flags.document);
+  if (!source.ok()) return AsFileError(source.status());
+  const absl::StatusOr<std::string> id = ContentId(**source, strategy);
+  if (!id.ok()) return AsFileError(id.status());
+  client::UploadOptions options;
+  options.document_id = *id;
+  options.display_name = std::filesystem::path(flags.document).filename().string();
+  options.strategy = strategy;
+  options.reuse_existing = true;
+  options.cancel = session.cancel;
+  const auto document = UploadWithProgress(client, session, **source, options);
+  if (!document.ok()) return document.status();
+  return document->document_id();
+}
+
+absl::Status Ask(const AskFlags& flags, Session& session) {
+  const auto strategy = BuildStrategy(flags.strategy);
+  if (!strategy.ok()) return strategy.status();
+  std::string question = flags.question;
+  if (question == "-") {
+    question.assign(std::istreambuf_iterator<char>(session.console.in), {});
+  }
+  const auto client = session.Connect();
+  if (!client.ok()) return client.status();
+
+  v1::GenerateRequest request;
+  if (flags.document.empty()) {
+    request.set_prompt(question);
+  } else {
+    const auto id = ResolveDocument(flags, *strategy, **client, session);
+    if (!id.ok()) return id.status();
+    request.mutable_document()->set_document_id(*id);
+    request.mutable_document()->set_text(question);
+  }
+  if (strategy->has_value()) *request.mutable_strategy() = **strategy;
+  ApplySamplingFlags(flags.sampling, &request);
+  client::CallOptions options{.cancel = session.cancel};
+  if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
+  AnswerView view(session);
+  const absl::Status status = (*client)->Generate(
+      request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
+  view.EndLine();
+  return status;
+}
+
+}  // namespace
+
+Command AddAskCommand(CLI::App& root) {
+  const auto flags = std::make_shared<AskFlags>();
+  CLI::App* app = root.add_subcommand("ask", "Asks a question, over a document or alone");
+  app->add_option("--document", flags->document,
+                  "A file, uploaded unless the server has it, or the id of a document");
+  app->add_option("--question", flags->question, "The question, or - to read it from stdin")
+      ->required();
+  app->add_option("--timeout", flags->timeout_seconds, "Seconds for the answer")
+      ->check(CLI::PositiveNumber);
+  AddStrategyFlags(*app, flags->strategy);
+  AddSamplingFlags(*app, flags->sampling);
+  return {app, [flags](Session& session) { return Ask(*flags, session); }};
+}
+
+}  // namespace folio::cli

@@ -1,0 +1,90 @@
+#include <memory>
+#include <ostream>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "client/cli/command.h"
+#include "client/cli/format.h"
+#include "client/cli/json_lines.h"
+#include "client/strategy.h"
+
+namespace folio::cli {
+namespace {
+
+struct DocsFlags {
+  std::string id;
+  CLI::App* show = nullptr;
+  CLI::App* remove = nullptr;
+};
+
+std::string StateName(const v1::Document& document) {
+  constexpr size_t kPrefixLength = sizeof("STATE_") - 1;
+  const std::string name = v1::Document::State_Name(document.state());
+  return name.size() > kPrefixLength ? name.substr(kPrefixLength) : "UNKNOWN";
+}
+
+absl::Status List(client::Client& client, Session& session) {
+  const auto documents = client.ListDocuments({.cancel = session.cancel});
+  if (!documents.ok()) return documents.status();
+  std::ostream& out = session.console.out;
+  if (session.json) {
+    for (const v1::Document& document : *documents) WriteJsonLine(out, document);
+    return absl::OkStatus();
+  }
+  out << absl::StrFormat("%-44s  %-10s  %10s  %10s  %10s  %-12s  %s\n", "ID", "STATE", "SIZE",
+                         "TOKENS", "KV", "STRATEGY", "NAME");
+  for (const v1::Document& document : *documents) {
+    out << absl::StrFormat("%-44s  %-10s  %10s  %10d  %10s  %-12s  %s\n", document.document_id(),
+                           StateName(document), FormatBytes(document.size_bytes()),
+                           document.token_count(), FormatBytes(document.device_kv_bytes()),
+                           client::StrategyName(document.strategy()), document.display_name());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Show(client::Client& client, const std::string& id, Session& session) {
+  const auto document = client.GetDocument(id, {.cancel = session.cancel});
+  if (!document.ok()) return document.status();
+  std::ostream& out = session.console.out;
+  if (session.json) {
+    WriteJsonLine(out, *document);
+    return absl::OkStatus();
+  }
+  const absl::Time created = absl::FromUnixSeconds(document->create_time().seconds());
+  out << "id         " << document->document_id() << "\nname       " << document->display_name()
+      << "\nstate      " << StateName(*document) << "\nsize       "
+      << FormatBytes(document->size_bytes()) << "\ntokens     " << document->token_count()
+      << "\nprefilled  " << document->prefilled_tokens() << "\nstrategy   "
+      << client::DescribeStrategy(document->strategy()) << "\nKV         "
+      << FormatBytes(document->device_kv_bytes()) << "\nsummaries  "
+      << FormatBytes(document->summary_bytes()) << "\ncreated    "
+      << absl::FormatTime(absl::RFC3339_sec, created, absl::UTCTimeZone()) << "\n";
+  if (!document->error().empty()) out << "error      " << document->error() << "\n";
+  return absl::OkStatus();
+}
+
+absl::Status Docs(const DocsFlags& flags, Session& session) {
+  const auto client = session.Connect();
+  if (!client.ok()) return client.status();
+  if (flags.show->parsed()) return Show(**client, flags.id, session);
+  if (flags.remove->parsed())
+    return (*client)->DeleteDocument(flags.id, {.cancel = session.cancel});
+  return List(**client, session);
+}
+
+}  // namespace
+
+Command AddDocsCommand(CLI::App& root) {
+  const auto flags = std::make_shared<DocsFlags>();
+  CLI::App* app = root.add_subcommand("docs", "Lists the documents of the server");
+  app->require_subcommand(0, 1);
+  app->add_subcommand("list", "Lists all documents (the default)");
+  flags->show = app->add_subcommand("show", "Shows one document");
+  flags->show->add_option("id", flags->id, "Document id")->required();
+  flags->remove = app->add_subcommand("delete", "Frees one document");
+  flags->remove->add_option("id", flags->id, "Document id")->required();
+  return {app, [flags](Session& session) { return Docs(*flags, session); }};
+}
+
+}  // namespace folio::cli

@@ -1,0 +1,23 @@
+// Numbers for people. Pure functions.
+#ifndef FOLIO_CLIENT_CLI_FORMAT_H_
+#define FOLIO_CLIENT_CLI_FORMAT_H_
+
+#include <cstdint>
+#include <string>
+
+#include "folio/v1/inference.pb.h"
+
+namespace folio::cli {
+
+// "512 B", "1.5 MiB".
+std::string FormatBytes(uint64_t bytes);
+
+// "0.25 s", "12 s", "3 min 05 s", "2 h 03 min".
+std::string FormatSeconds(double seconds);
+
+// One line after an answer: tokens, time to the first one, speed, memory.
+std::string FormatSummary(const v1::Completed& completed);
+
+}  // namespace folio::cli
+
+#endif  // FOLIO_CLIENT_CLI_FORMAT_H_

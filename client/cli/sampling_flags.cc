@@ -1,0 +1,46 @@
+#include "client/cli/sampling_flags.h"
+
+namespace folio::cli {
+
+void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
+  constexpr char kGroup[] = "Sampling";
+  app.add_option("--max-new-tokens", flags.max_new_tokens, "Most tokens in the answer")
+      ->group(kGroup);
+  app.add_option("--temperature", flags.temperature, "0 = greedy (default)")->group(kGroup);
+  app.add_option("--top-k", flags.top_k, "Keep the k most probable tokens")->group(kGroup);
+  app.add_option("--top-p", flags.top_p, "Keep the smallest set of this probability")
+      ->group(kGroup);
+  app.add_option("--min-p", flags.min_p, "Drop tokens below this share of the best one")
+      ->group(kGroup);
+  app.add_option("--repetition-penalty", flags.repetition_penalty, "Above 1 repeats less")
+      ->group(kGroup);
+  app.add_option("--seed", flags.seed, "Random stream of this answer")->group(kGroup);
+  app.add_option("--stop", flags.stop, "End before this text; may be given several times")
+      ->allow_extra_args(false)
+      ->group(kGroup);
+  app.add_flag("--ignore-eos", flags.ignore_eos, "Go on after the end of the sequence")
+      ->group(kGroup);
+  app.add_option("--logprobs", flags.logprobs,
+                 "Log-probabilities of each token and its N best rivals (needs --json to be seen)")
+      ->group(kGroup);
+}
+
+void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {
+  v1::SamplingParams* sampling = request->mutable_sampling();
+  if (flags.temperature) sampling->set_temperature(*flags.temperature);
+  if (flags.top_k) sampling->set_top_k(*flags.top_k);
+  if (flags.top_p) sampling->set_top_p(*flags.top_p);
+  if (flags.min_p) sampling->set_min_p(*flags.min_p);
+  if (flags.repetition_penalty) sampling->set_repetition_penalty(*flags.repetition_penalty);
+  if (flags.seed) sampling->set_seed(*flags.seed);
+  v1::StoppingCriteria* stopping = request->mutable_stopping();
+  if (flags.max_new_tokens) stopping->set_max_new_tokens(*flags.max_new_tokens);
+  for (const std::string& stop : flags.stop) stopping->add_stop(stop);
+  stopping->set_ignore_eos(flags.ignore_eos);
+  if (flags.logprobs) {
+    request->mutable_response()->set_logprobs(true);
+    request->mutable_response()->set_top_logprobs(*flags.logprobs);
+  }
+}
+
+}  // namespace folio::cli

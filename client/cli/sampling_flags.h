@@ -1,0 +1,37 @@
+// Sampling and stopping on the command line.
+#ifndef FOLIO_CLIENT_CLI_SAMPLING_FLAGS_H_
+#define FOLIO_CLIENT_CLI_SAMPLING_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "folio/v1/inference.pb.h"
+
+namespace folio::cli {
+
+// Unset values are left to the server.
+struct SamplingFlags {
+  std::optional<uint32_t> max_new_tokens;
+  std::optional<float> temperature;
+  std::optional<uint32_t> top_k;
+  std::optional<float> top_p;
+  std::optional<float> min_p;
+  std::optional<float> repetition_penalty;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
+  std::optional<uint32_t> logprobs;
+};
+
+// `flags` must outlive the parsing of `app`.
+void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
+
+// Writes the sampling, stopping and response parts of `request`.
+void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request);
+
+}  // namespace folio::cli
+
+#endif  // FOLIO_CLIENT_CLI_SAMPLING_FLAGS_H_

@@ -1,0 +1,62 @@
+#include <filesystem>
+#include <memory>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "client/cli/command.h"
+#include "client/cli/exit_code.h"
+#include "client/cli/format.h"
+#include "client/cli/strategy_flags.h"
+#include "client/cli/upload_progress.h"
+
+namespace folio::cli {
+namespace {
+
+struct UploadFlags {
+  std::string file;
+  std::string id;
+  std::string name;
+  StrategyFlags strategy;
+  bool detach = false;
+};
+
+absl::Status Upload(const UploadFlags& flags, Session& session) {
+  const auto strategy = BuildStrategy(flags.strategy);
+  if (!strategy.ok()) return strategy.status();
+  const auto source = client::FileSource::Open(flags.file);
+  if (!source.ok()) return AsFileError(source.status());
+  const auto client = session.Connect();
+  if (!client.ok()) return client.status();
+  client::UploadOptions options;
+  options.document_id = flags.id;
+  options.display_name =
+      flags.name.empty() ? std::filesystem::path(flags.file).filename().string() : flags.name;
+  options.strategy = *strategy;
+  options.detach = flags.detach;
+  options.cancel = session.cancel;
+  const absl::StatusOr<v1::Document> document =
+      UploadWithProgress(**client, session, **source, options);
+  if (!document.ok()) return document.status();
+  if (session.json) return absl::OkStatus();
+  session.console.out << document->document_id() << std::endl;
+  session.console.err << FormatBytes(document->size_bytes()) << ", " << document->token_count()
+                      << " tokens, " << document->prefilled_tokens() << " prefilled; KV "
+                      << FormatBytes(document->device_kv_bytes()) << std::endl;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Command AddUploadCommand(CLI::App& root) {
+  const auto flags = std::make_shared<UploadFlags>();
+  CLI::App* app = root.add_subcommand(
+      "upload", "Uploads a document and prints its id; an interrupted upload with --id is resumed");
+  app->add_option("file", flags->file, "UTF-8 text file")->required();
+  app->add_option("--id", flags->id, "Document id (default: the server chooses)");
+  app->add_option("--name", flags->name, "Name for people (default: the file's)");
+  app->add_flag("--detach", flags->detach, "Return when the text is there; the prefill goes on");
+  AddStrategyFlags(*app, flags->strategy);
+  return {app, [flags](Session& session) { return Upload(*flags, session); }};
+}
+
+}  // namespace folio::cli

@@ -1,0 +1,196 @@
+#include "client/client.h"
+
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/channel.h"
+#include "client/status.h"
+#include "client/upload.h"
+#include "folio/v1/control.grpc.pb.h"
+#include "folio/v1/documents.grpc.pb.h"
+#include "folio/v1/inference.grpc.pb.h"
+#include "folio/v1/text.grpc.pb.h"
+
+namespace folio::client {
+namespace {
+
+// Token ids of a 4 MiB text and lists of documents do not fit gRPC's own 4 MiB.
+constexpr int kMaxReceiveBytes = 64 << 20;
+constexpr uint32_t kDocumentsPerPage = 1000;
+constexpr absl::Duration kUnaryTimeout = absl::Minutes(1);
+
+void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
+  if (timeout == absl::InfiniteDuration()) return;
+  context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+}
+
+// Makes one unary call: `method` of `stub`, cancellable and with a deadline.
+template <typename Stub, typename Request, typename Response>
+absl::Status CallUnary(Stub& stub,
+                       grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                    Response*),
+                       const CallOptions& options, const Request& request, Response* response) {
+  grpc::ClientContext context;
+  SetDeadline(std::min(options.timeout, kUnaryTimeout), &context);
+  const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
+  return FromGrpcStatus((stub.*method)(&context, request, response));
+}
+
+}  // namespace
+
+struct Client::Stubs {
+  using Control = v1::Control::StubInterface;
+  using Documents = v1::Documents::StubInterface;
+  using Text = v1::Text::StubInterface;
+
+  explicit Stubs(const std::shared_ptr<grpc::Channel>& channel)
+      : inference(v1::Inference::NewStub(channel)),
+        documents(v1::Documents::NewStub(channel)),
+        text(v1::Text::NewStub(channel)),
+        control(v1::Control::NewStub(channel)) {}
+
+  const std::unique_ptr<v1::Inference::StubInterface> inference;
+  const std::unique_ptr<Documents> documents;
+  const std::unique_ptr<Text> text;
+  const std::unique_ptr<Control> control;
+};
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+  const absl::Time deadline = absl::Now() + options.timeout;
+  // Short waits, because a wait for the connection cannot be cancelled.
+  while (true) {
+    const absl::Time wait_until = std::min(deadline, absl::Now() + absl::Milliseconds(200));
+    if (channel->WaitForConnected(absl::ToChronoTime(wait_until))) return channel;
+    if (options.cancel.stop_requested()) return absl::CancelledError("cancelled");
+    if (absl::Now() >= deadline) {
+      return absl::UnavailableError(absl::StrCat("no server answers at ", options.target));
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options) {
+  const auto channel = OpenChannel(options);
+  if (!channel.ok()) return channel.status();
+  return std::make_unique<Client>(*channel);
+}
+
+Client::Client(const std::shared_ptr<grpc::Channel>& channel)
+    : stubs_(std::make_unique<Stubs>(channel)) {}
+
+Client::~Client() = default;
+
+absl::Status Client::Generate(const v1::GenerateRequest& request, const CallOptions& options,
+                              absl::FunctionRef<void(const v1::GenerateEvent&)> on_event) {
+  grpc::ClientContext context;
+  SetDeadline(options.timeout, &context);
+  const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
+  const auto stream = stubs_->inference->Generate(&context, request);
+  v1::GenerateEvent event;
+  uint64_t next_sequence = 0;
+  bool completed = false;
+  absl::Status lost;
+  while (stream->Read(&event)) {
+    if (!lost.ok()) continue;
+    if (event.sequence() != next_sequence) {
+      lost = absl::DataLossError(absl::StrCat("the stream lost events: expected number ",
+                                              next_sequence, ", got ", event.sequence()));
+      context.TryCancel();
+      continue;
+    }
+    ++next_sequence;
+    completed = completed || event.has_completed();
+    on_event(event);
+  }
+  const grpc::Status status = stream->Finish();
+  if (!lost.ok()) return lost;
+  if (!status.ok()) return FromGrpcStatus(status);
+  if (!completed) return absl::DataLossError("the stream ended without Completed");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Document> Client::UploadDocument(const DocumentSource& source,
+                                                    const UploadOptions& options,
+                                                    UploadEventCallback on_event) {
+  return RunUpload(*stubs_->documents, source, options, on_event);
+}
+
+absl::StatusOr<v1::Document> Client::GetDocument(const std::string& document_id,
+                                                 const CallOptions& options) {
+  v1::GetDocumentRequest request;
+  request.set_document_id(document_id);
+  v1::Document document;
+  const absl::Status status =
+      CallUnary(*stubs_->documents, &Stubs::Documents::GetDocument, options, request, &document);
+  if (!status.ok()) return status;
+  return document;
+}
+
+absl::StatusOr<std::vector<v1::Document>> Client::ListDocuments(const CallOptions& options) {
+  std::vector<v1::Document> documents;
+  v1::ListDocumentsRequest request;
+  request.set_page_size(kDocumentsPerPage);
+  do {
+    v1::ListDocumentsResponse response;
+    const absl::Status status = CallUnary(*stubs_->documents, &Stubs::Documents::ListDocuments,
+                                          options, request, &response);
+    if (!status.ok()) return status;
+    for (v1::Document& document : *response.mutable_documents()) {
+      documents.push_back(std::move(document));
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return documents;
+}
+
+absl::Status Client::DeleteDocument(const std::string& document_id, const CallOptions& options) {
+  v1::DeleteDocumentRequest request;
+  request.set_document_id(document_id);
+  v1::DeleteDocumentResponse response;
+  return CallUnary(*stubs_->documents, &Stubs::Documents::DeleteDocument, options, request,
+                   &response);
+}
+
+absl::StatusOr<std::vector<uint32_t>> Client::Tokenize(const std::string& text, bool add_bos,
+                                                       const CallOptions& options) {
+  v1::TokenizeRequest request;
+  request.set_text(text);
+  request.set_add_bos(add_bos);
+  v1::TokenizeResponse response;
+  const absl::Status status =
+      CallUnary(*stubs_->text, &Stubs::Text::Tokenize, options, request, &response);
+  if (!status.ok()) return status;
+  return std::vector<uint32_t>(response.token_ids().begin(), response.token_ids().end());
+}
+
+absl::StatusOr<std::string> Client::Detokenize(const std::vector<uint32_t>& token_ids,
+                                               const CallOptions& options) {
+  v1::DetokenizeRequest request;
+  request.mutable_token_ids()->Assign(token_ids.begin(), token_ids.end());
+  v1::DetokenizeResponse response;
+  const absl::Status status =
+      CallUnary(*stubs_->text, &Stubs::Text::Detokenize, options, request, &response);
+  if (!status.ok()) return status;
+  return std::move(*response.mutable_text());
+}
+
+absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options) {
+  v1::ServerInfo info;
+  const absl::Status status = CallUnary(*stubs_->control, &Stubs::Control::GetServerInfo, options,
+                                        v1::GetServerInfoRequest(), &info);
+  if (!status.ok()) return status;
+  return info;
+}
+
+}  // namespace folio::client

@@ -1,0 +1,89 @@
+// A connection to a Folio server.
+//
+//   auto client = Client::Connect({.target = "localhost:50051"});
+//   v1::GenerateRequest request;
+//   request.set_prompt("Once upon a time");
+//   absl::Status status = (*client)->Generate(request, {}, [](const v1::GenerateEvent& event) {
+//     std::cout << event.delta().text();
+//   });
+//
+// Errors are absl::Status with the server's details as payloads (see status.h).
+#ifndef FOLIO_CLIENT_CLIENT_H_
+#define FOLIO_CLIENT_CLIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/cancel_token.h"
+#include "client/document_source.h"
+#include "client/upload_options.h"
+#include "folio/v1/control.pb.h"
+#include "folio/v1/documents.pb.h"
+#include "folio/v1/inference.pb.h"
+#include "folio/v1/text.pb.h"
+
+namespace grpc {
+class Channel;
+}  // namespace grpc
+
+namespace folio::client {
+
+struct ConnectOptions {
+  // host:port, or any other gRPC target.
+  std::string target = "localhost:50051";
+  absl::Duration timeout = absl::Seconds(5);
+  CancelToken cancel = {};
+};
+
+struct CallOptions {
+  // The server stops the work when it is over.
+  absl::Duration timeout = absl::InfiniteDuration();
+  CancelToken cancel = {};
+};
+
+// Thread-safe: calls may run concurrently, each blocks its own caller.
+class Client {
+ public:
+  // Opens a plaintext connection and waits until it is up.
+  // Errors: UNAVAILABLE if nobody answers in time, CANCELLED.
+  static absl::StatusOr<std::unique_ptr<Client>> Connect(const ConnectOptions& options);
+  // Uses a channel that exists, connected or not.
+  explicit Client(const std::shared_ptr<grpc::Channel>& channel);
+  ~Client();
+
+  // Runs one request. `on_event` is called on this thread for Accepted, Queued, Prefill, Delta,
+  // Heartbeat and Completed, in the order of the server. OK means that Completed was seen. Errors:
+  // of the server; CANCELLED; DEADLINE_EXCEEDED; DATA_LOSS if an event is missing.
+  absl::Status Generate(const v1::GenerateRequest& request, const CallOptions& options,
+                        absl::FunctionRef<void(const v1::GenerateEvent&)> on_event);
+
+  // See upload_options.h.
+  absl::StatusOr<v1::Document> UploadDocument(const DocumentSource& source,
+                                              const UploadOptions& options,
+                                              UploadEventCallback on_event);
+  absl::StatusOr<v1::Document> GetDocument(const std::string& document_id,
+                                           const CallOptions& options = {});
+  // All documents, ordered by id; reads page after page.
+  absl::StatusOr<std::vector<v1::Document>> ListDocuments(const CallOptions& options = {});
+  absl::Status DeleteDocument(const std::string& document_id, const CallOptions& options = {});
+
+  absl::StatusOr<std::vector<uint32_t>> Tokenize(const std::string& text, bool add_bos,
+                                                 const CallOptions& options = {});
+  absl::StatusOr<std::string> Detokenize(const std::vector<uint32_t>& token_ids,
+                                         const CallOptions& options = {});
+  absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
+
+ private:
+  struct Stubs;
+  const std::unique_ptr<Stubs> stubs_;
+};
+
+}  // namespace folio::client
+
+#endif  // FOLIO_CLIENT_CLIENT_H_

@@ -1,0 +1,50 @@
+// Pass key retrieval: a number hidden in filler text.
+#ifndef FOLIO_CLIENT_EVAL_PASSKEY_TASK_H_
+#define FOLIO_CLIENT_EVAL_PASSKEY_TASK_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "client/eval/filler.h"
+#include "client/eval/task.h"
+#include "client/eval/token_counter.h"
+
+namespace folio::eval {
+
+// The first run of decimal digits in `text`; empty if there is none.
+std::string FirstDigits(const std::string& text);
+
+// Source: Mohtashami and Jaggi 2023 (Landmark Attention), in the short form that LongHeads and
+// LM-Infinite are measured with. Five random digits are named twice between two sentences of the
+// filler; the depths are spread evenly over the trials. Const after construction.
+class PasskeyTask final : public EvalTask {
+ public:
+  // `count` must stay valid as long as the task.
+  PasskeyTask(Filler filler, TokenCounter count, uint64_t seed)
+      : filler_(std::move(filler)), count_(std::move(count)), seed_(seed) {}
+
+  std::string name() const override { return "passkey"; }
+  uint32_t max_new_tokens() const override { return 8; }
+  // Prompt and answer together come as close below `target_tokens` as whole sentences allow.
+  absl::StatusOr<Trial> MakeTrial(uint64_t target_tokens, int trial_idx,
+                                  int num_trials) const override;
+  // Whether the first digits of the answer are the key.
+  bool IsCorrect(const Trial& trial, const std::string& answer) const override;
+
+ private:
+  struct Layout;
+  // The context with `num_sentences` sentences of filler around the needle.
+  std::string BuildContext(const Layout& layout, size_t num_sentences) const;
+  // Finds the number of sentences, by the measured sentences first, then by counting the whole
+  // prompt.
+  absl::StatusOr<Trial> FitToLength(const Layout& layout, uint64_t max_prompt_tokens) const;
+
+  const Filler filler_;
+  const TokenCounter count_;
+  const uint64_t seed_;
+};
+
+}  // namespace folio::eval
+
+#endif  // FOLIO_CLIENT_EVAL_PASSKEY_TASK_H_

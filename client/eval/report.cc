@@ -1,0 +1,157 @@
+#include "client/eval/report.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "client/status.h"
+
+namespace folio::eval {
+namespace {
+
+void AddTo(const TrialResult& result, Cell* cell) {
+  if (!result.status.ok()) {
+    ++cell->num_errors;
+    return;
+  }
+  const double weight = 1.0 / ++cell->num_answers;
+  cell->num_correct += result.correct ? 1 : 0;
+  cell->mean_prompt_tokens +=
+      weight * (static_cast<double>(result.prompt_tokens) - cell->mean_prompt_tokens);
+  cell->mean_ttft_seconds += weight * (result.ttft_seconds - cell->mean_ttft_seconds);
+  cell->max_device_kv_bytes = std::max(cell->max_device_kv_bytes, result.device_kv_bytes_peak);
+}
+
+double AccuracyPercent(const Cell& cell) { return 100.0 * cell.num_correct / cell.num_answers; }
+
+std::string CsvField(const std::string& text) {
+  if (text.find_first_of("\",\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+}
+
+}  // namespace
+
+std::vector<Row> SummarizeResults(const std::vector<TrialResult>& results) {
+  std::set<uint64_t> lengths;
+  std::vector<std::string> strategies;
+  std::map<std::string, std::map<uint64_t, Cell>> cells;
+  for (const TrialResult& result : results) {
+    lengths.insert(result.target_tokens);
+    const std::string& name = result.strategy;
+    if (std::find(strategies.begin(), strategies.end(), name) == strategies.end()) {
+      strategies.push_back(name);
+    }
+    AddTo(result, &cells[name][result.target_tokens]);
+    if (!result.needle_in_window.has_value()) continue;
+    const char* part = *result.needle_in_window ? " (needle in window)" : " (needle outside)";
+    AddTo(result, &cells[absl::StrCat(name, part)][result.target_tokens]);
+  }
+  std::vector<Row> rows;
+  for (const std::string& strategy : strategies) {
+    for (const char* part : {"", " (needle in window)", " (needle outside)"}) {
+      const auto found = cells.find(absl::StrCat(strategy, part));
+      if (found == cells.end()) continue;
+      Row row{.name = found->first};
+      for (const uint64_t length : lengths) {
+        row.cells.push_back(found->second[length]);
+        row.cells.back().target_tokens = length;
+      }
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+std::string FormatTable(const std::vector<Row>& rows) {
+  size_t name_columns = sizeof("strategy") - 1;
+  for (const Row& row : rows) name_columns = std::max(name_columns, row.name.size());
+  const auto pad = [name_columns](const std::string& name) {
+    return name + std::string(name_columns - name.size(), ' ');
+  };
+  std::string table = pad("strategy");
+  if (!rows.empty()) {
+    for (const Cell& cell : rows.front().cells) {
+      absl::StrAppendFormat(&table, " %9d", cell.target_tokens);
+    }
+  }
+  table += "\n";
+  for (const Row& row : rows) {
+    table += pad(row.name);
+    for (const Cell& cell : row.cells) {
+      std::string text =
+          cell.num_answers > 0 ? absl::StrFormat("%.1f", AccuracyPercent(cell)) : "-";
+      if (cell.num_errors > 0) text += "!";
+      absl::StrAppendFormat(&table, " %9s", text);
+    }
+    table += "\n";
+  }
+  return table;
+}
+
+std::string FormatCsv(const std::vector<TrialResult>& results) {
+  std::string csv =
+      "strategy,target_tokens,trial,depth,expected,answer,correct,prompt_tokens,"
+      "needle_distance_tokens,needle_in_window,ttft_seconds,device_kv_bytes_peak,error\n";
+  for (const TrialResult& result : results) {
+    const bool ok = result.status.ok();
+    const std::string in_window =
+        result.needle_in_window.has_value() ? (*result.needle_in_window ? "1" : "0") : "";
+    absl::StrAppend(&csv, CsvField(result.strategy), ",", result.target_tokens, ",",
+                    result.trial_idx, ",", absl::StrFormat("%.4f", result.depth), ",",
+                    CsvField(result.expected), ",", CsvField(result.answer), ",");
+    absl::StrAppend(&csv, ok ? (result.correct ? "1" : "0") : "", ",", result.prompt_tokens, ",",
+                    result.needle_distance_tokens, ",", in_window, ",",
+                    ok ? absl::StrFormat("%.6f", result.ttft_seconds) : "", ",",
+                    ok ? absl::StrCat(result.device_kv_bytes_peak) : "", ",",
+                    ok ? "" : CsvField(client::FormatError(result.status)), "\n");
+  }
+  return csv;
+}
+
+nlohmann::ordered_json TrialToJson(const TrialResult& result) {
+  nlohmann::ordered_json json;
+  json["strategy"] = result.strategy;
+  json["target_tokens"] = result.target_tokens;
+  json["trial"] = result.trial_idx;
+  json["depth"] = result.depth;
+  json["expected"] = result.expected;
+  json["answer"] = result.answer;
+  json["prompt_tokens"] = result.prompt_tokens;
+  json["needle_distance_tokens"] = result.needle_distance_tokens;
+  if (result.needle_in_window.has_value()) json["needle_in_window"] = *result.needle_in_window;
+  if (!result.status.ok()) {
+    json["error"] = client::FormatError(result.status);
+    return json;
+  }
+  json["correct"] = result.correct;
+  json["ttft_seconds"] = result.ttft_seconds;
+  json["device_kv_bytes_peak"] = result.device_kv_bytes_peak;
+  return json;
+}
+
+nlohmann::ordered_json RowsToJson(const std::vector<Row>& rows) {
+  nlohmann::ordered_json array = nlohmann::ordered_json::array();
+  for (const Row& row : rows) {
+    for (const Cell& cell : row.cells) {
+      nlohmann::ordered_json json;
+      json["strategy"] = row.name;
+      json["target_tokens"] = cell.target_tokens;
+      json["answers"] = cell.num_answers;
+      json["correct"] = cell.num_correct;
+      json["errors"] = cell.num_errors;
+      if (cell.num_answers > 0) {
+        json["accuracy"] = AccuracyPercent(cell) / 100.0;
+        json["mean_prompt_tokens"] = cell.mean_prompt_tokens;
+        json["mean_ttft_seconds"] = cell.mean_ttft_seconds;
+        json["max_device_kv_bytes"] = cell.max_device_kv_bytes;
+      }
+      array.push_back(std::move(json));
+    }
+  }
+  return array;
+}
+
+}  // namespace folio::eval

@@ -1,0 +1,56 @@
+// Results of a measurement as a table, as CSV and as JSON. Pure functions.
+#ifndef FOLIO_CLIENT_EVAL_REPORT_H_
+#define FOLIO_CLIENT_EVAL_REPORT_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "client/eval/eval_runner.h"
+
+namespace folio::eval {
+
+// The answers of one strategy to one length.
+struct Cell {
+  uint64_t target_tokens = 0;
+  int num_answers = 0;
+  int num_correct = 0;
+  // Trials without an answer; they count nowhere else.
+  int num_errors = 0;
+  // Of the answered trials.
+  double mean_prompt_tokens = 0;
+  double mean_ttft_seconds = 0;
+  uint64_t max_device_kv_bytes = 0;
+};
+
+// A row of the table: a strategy, or the part of its trials that has the needle inside (outside)
+// the window of LM-Infinite.
+struct Row {
+  std::string name;
+  // One per length, in the order of the lengths.
+  std::vector<Cell> cells = {};
+};
+
+// Rows in the order in which the strategies first appear, cells by increasing length. Rows "…
+// (needle in window)" and "… (needle outside)" follow every strategy that has such trials.
+std::vector<Row> SummarizeResults(const std::vector<TrialResult>& results);
+
+// Accuracy in percent per strategy and length; "-" without answers, "!" after cells with errors.
+std::string FormatTable(const std::vector<Row>& rows);
+
+// One line per trial under a header line; fields are quoted where RFC 4180 wants it.
+std::string FormatCsv(const std::vector<TrialResult>& results);
+
+// {"strategy", "target_tokens", "trial", "depth", "expected", "answer", "correct", "prompt_tokens",
+// "needle_distance_tokens", "needle_in_window"?, "ttft_seconds"?, "device_kv_bytes_peak"?,
+// "error"?}
+nlohmann::ordered_json TrialToJson(const TrialResult& result);
+
+// [{"strategy", "target_tokens", "answers", "correct", "errors", "accuracy"?,
+// "mean_prompt_tokens"?, "mean_ttft_seconds"?, "max_device_kv_bytes"?}]
+nlohmann::ordered_json RowsToJson(const std::vector<Row>& rows);
+
+}  // namespace folio::eval
+
+#endif  // FOLIO_CLIENT_EVAL_REPORT_H_

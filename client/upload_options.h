@@ -1,0 +1,38 @@
+// How a document is uploaded.
+#ifndef FOLIO_CLIENT_UPLOAD_OPTIONS_H_
+#define FOLIO_CLIENT_UPLOAD_OPTIONS_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "client/backoff.h"
+#include "client/cancel_token.h"
+#include "folio/v1/documents.pb.h"
+
+namespace folio::client {
+
+struct UploadOptions {
+  // Chosen by the server when empty.
+  std::string document_id;
+  std::string display_name;
+  // How the document is prefilled; the server's default when unset.
+  std::optional<v1::AttentionStrategy> strategy;
+  // Return as soon as the server has the whole text; it goes on with the prefill alone.
+  bool detach = false;
+  // A finished document with this id is the wanted one: wait for it and return it instead of
+  // failing with ALREADY_EXISTS. Meant for ids that are made from the content.
+  bool reuse_existing = false;
+  // Bytes in one part, at most 1 MiB.
+  size_t part_bytes = size_t{256} << 10;
+  RetryPolicy retry;
+  CancelToken cancel;
+};
+
+// Sees every event of the server, on the thread that uploads. After a resume `created` comes again.
+using UploadEventCallback = absl::FunctionRef<void(const v1::UploadDocumentEvent&)>;
+
+}  // namespace folio::client
+
+#endif  // FOLIO_CLIENT_UPLOAD_OPTIONS_H_
