@@ -1,0 +1,157 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "google/rpc/error_details.pb.h"
+#include "tests/client/cli_run.h"
+#include "tests/client/fake_server.h"
+
+namespace folio::cli {
+namespace {
+
+using folio::testing::AnswerScript;
+using folio::testing::CliRun;
+using folio::testing::FakeServer;
+using folio::testing::RichStatus;
+using folio::testing::RunFolio;
+using folio::testing::Script;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::vector<nlohmann::json> ParseLines(const std::string& text) {
+  std::istringstream lines(text);
+  std::vector<nlohmann::json> objects;
+  for (std::string line; std::getline(lines, line);) objects.push_back(nlohmann::json::parse(line));
+  return objects;
+}
+
+TEST(Ask, PrintsTheAnswerAndASummary) {
+  FakeServer server;
+  server.on_generate = [](const auto& request) { return AnswerScript(request, "good day"); };
+  const CliRun run = RunFolio(server, {"ask", "--question", "hello there"});
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_EQ(run.out, " good day\n");
+  EXPECT_EQ(run.err,
+            "3 prompt tokens (0 cached), 2 new tokens; first token after 0.25 s, 40.0 tokens/s; "
+            "KV 3.0 MiB\n");
+  EXPECT_EQ(server.requests()[0].prompt(), "hello there");
+}
+
+TEST(Ask, ReadsTheQuestionFromStdin) {
+  FakeServer server;
+  const CliRun run = RunFolio(server, {"ask", "--question", "-"}, "from a pipe");
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_EQ(server.requests()[0].prompt(), "from a pipe");
+}
+
+TEST(Ask, SendsAllParameters) {
+  FakeServer server;
+  const CliRun run = RunFolio(server, {"ask",        "--question",
+                                       "x",          "--strategy",
+                                       "long_heads", "--chunk-size",
+                                       "16",         "--attention-length",
+                                       "256",        "--begin-selective-length",
+                                       "240",        "--max-new-tokens",
+                                       "3",          "--temperature",
+                                       "0.5",        "--top-k",
+                                       "40",         "--top-p",
+                                       "0.9",        "--min-p",
+                                       "0.1",        "--repetition-penalty",
+                                       "1.5",        "--seed",
+                                       "0",          "--stop",
+                                       "END",        "--stop",
+                                       "a,b",        "--ignore-eos",
+                                       "--logprobs", "2",
+                                       "--timeout",  "20"});
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  const v1::GenerateRequest request = server.requests()[0];
+  EXPECT_EQ(request.strategy().long_heads().begin_selective_length(), 240);
+  EXPECT_EQ(request.stopping().max_new_tokens(), 3);
+  EXPECT_THAT(request.stopping().stop(), ElementsAre("END", "a,b"));
+  EXPECT_TRUE(request.stopping().ignore_eos());
+  EXPECT_EQ(request.sampling().top_k(), 40);
+  EXPECT_TRUE(request.sampling().has_seed());
+  EXPECT_FLOAT_EQ(request.sampling().min_p(), 0.1f);
+  EXPECT_EQ(request.response().top_logprobs(), 2);
+}
+
+TEST(Ask, UploadsAFileOnceAndReusesIt) {
+  FakeServer server;
+  const std::string path = ::testing::TempDir() + "/ask_test.txt";
+  std::ofstream(path) << "The pass key is 54321. Remember it.";
+  for (int i = 0; i < 2; ++i) {
+    const CliRun run = RunFolio(server, {"ask", "--document", path, "--question", "Which key?"});
+    EXPECT_EQ(run.code, kExitOk) << run.err;
+    EXPECT_EQ(run.out, " 54321.\n");
+  }
+  EXPECT_EQ(server.documents().size(), 1);
+  EXPECT_EQ(server.headers()[0].document_id(), server.headers()[1].document_id());
+  // Another strategy is another document.
+  RunFolio(server, {"ask", "--document", path, "--question", "?", "--strategy", "full"});
+  EXPECT_EQ(server.documents().size(), 2);
+  EXPECT_EQ(server.requests()[2].strategy().has_full(), true);
+}
+
+TEST(Ask, UsesADocumentOfTheServer) {
+  FakeServer server;
+  server.StoreDocument("story", "The pass key is 11111. End.", v1::Document::STATE_READY);
+  EXPECT_EQ(RunFolio(server, {"ask", "--document", "story", "--question", "?"}).out, " 11111.\n");
+  const CliRun missing = RunFolio(server, {"ask", "--document", "other", "--question", "?"});
+  EXPECT_EQ(missing.code, kExitNotFound);
+  EXPECT_EQ(missing.err, "folio: NOT_FOUND: no such document\n");
+}
+
+TEST(Ask, JsonHasOneObjectPerEvent) {
+  FakeServer server;
+  server.on_generate = [](const auto& request) { return AnswerScript(request, "good day"); };
+  const CliRun run = RunFolio(server, {"ask", "--question", "x", "--json"});
+  const std::vector<nlohmann::json> lines = ParseLines(run.out);
+  ASSERT_EQ(lines.size(), 5);
+  EXPECT_TRUE(lines[0].contains("accepted"));
+  EXPECT_TRUE(lines[1].contains("prefill"));
+  EXPECT_EQ(lines[2]["delta"]["text"], " good");
+  EXPECT_EQ(lines[2]["sequence"], "2");
+  EXPECT_EQ(lines[4]["completed"]["finish_reason"], "FINISH_REASON_LENGTH");
+  EXPECT_EQ(run.err, "");
+}
+
+TEST(Ask, ErrorsAreOneLineAndOneObject) {
+  FakeServer server;
+  server.on_generate = [](const v1::GenerateRequest&) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(2);
+    google::rpc::ErrorInfo info;
+    info.set_reason("QUEUE_FULL");
+    return Script{
+        {}, RichStatus(grpc::StatusCode::RESOURCE_EXHAUSTED, "full", {&retry, &info}), false};
+  };
+  const CliRun run = RunFolio(server, {"--json", "ask", "--question", "x"});
+  EXPECT_EQ(run.code, kExitFull);
+  EXPECT_EQ(run.err, "folio: RESOURCE_EXHAUSTED: full [QUEUE_FULL] (retry in 2 s)\n");
+  const nlohmann::json error = ParseLines(run.out).at(0)["error"];
+  EXPECT_EQ(error["code"], "RESOURCE_EXHAUSTED");
+  EXPECT_EQ(error["reason"], "QUEUE_FULL");
+  EXPECT_EQ(error["retry_delay_seconds"], 2.0);
+}
+
+TEST(Ask, AnErrorAfterTextBeginsANewLine) {
+  FakeServer server;
+  server.on_generate = [](const v1::GenerateRequest& request) {
+    Script script = AnswerScript(request, "half an");
+    script.events.pop_back();
+    script.status = {grpc::StatusCode::INTERNAL, "lost"};
+    return script;
+  };
+  const CliRun run = RunFolio(server, {"ask", "--question", "x"});
+  EXPECT_EQ(run.code, kExitFailure);
+  EXPECT_EQ(run.out, " half an\n");
+  EXPECT_EQ(run.err, "folio: INTERNAL: lost\n");
+}
+
+}  // namespace
+}  // namespace folio::cli

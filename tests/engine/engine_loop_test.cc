@@ -1,0 +1,1 @@
+#include "engine/runtime/engine_loop.h"

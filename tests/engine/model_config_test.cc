@@ -1,0 +1,171 @@
+#include "engine/model/model_config.h"
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_replace.h"
+#include "gtest/gtest.h"
+#include "tests/engine/test_files.h"
+
+namespace folio {
+namespace {
+
+constexpr char kGood[] = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 1000,
+  "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "max_position_embeddings": 512, "rope_theta": 500000.0,
+  "rms_norm_eps": 1e-05, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": [2, 3],
+  "torch_dtype": "bfloat16", "rope_scaling": null
+})";
+
+std::string With(const std::string& from, const std::string& to) {
+  const std::string text = absl::StrReplaceAll(kGood, {{from, to}});
+  EXPECT_NE(text, kGood) << from;
+  return text;
+}
+
+absl::Status StatusOf(std::string_view text) { return ParseModelConfig(text).status(); }
+
+TEST(ModelConfig, ReadsAllFields) {
+  const auto config = ParseModelConfig(kGood);
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->shape.num_layers, 2);
+  EXPECT_EQ(config->shape.hidden_size, 64);
+  EXPECT_EQ(config->shape.intermediate_size, 128);
+  EXPECT_EQ(config->shape.num_heads, 4);
+  EXPECT_EQ(config->shape.num_kv_heads, 2);
+  EXPECT_EQ(config->shape.head_dim, 16);
+  EXPECT_EQ(config->shape.vocab_size, 1000);
+  EXPECT_EQ(config->shape.trained_length, 512);
+  EXPECT_EQ(config->shape.rope_theta, 500000.0);
+  EXPECT_EQ(config->shape.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config->architecture, "LlamaForCausalLM");
+  EXPECT_EQ(config->torch_dtype, "bfloat16");
+  EXPECT_EQ(config->bos_token_ids, std::vector<int32_t>{1});
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3}));
+  EXPECT_FALSE(config->tie_word_embeddings || config->attention_bias || config->synthetic);
+}
+
+TEST(ModelConfig, TakesTheDefaultsOfTheHuggingFaceClass) {
+  const auto config = ParseModelConfig(R"({
+    "architectures": ["LlamaForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 512, "head_dim": null, "eos_token_id": null})");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->shape.num_kv_heads, 4);
+  EXPECT_EQ(config->shape.rope_theta, 10000.0);
+  EXPECT_EQ(config->shape.rms_norm_eps, 1e-6);
+  EXPECT_EQ(config->bos_token_ids, std::vector<int32_t>{1});
+  EXPECT_TRUE(config->eos_token_ids.empty());
+}
+
+TEST(ModelConfig, ReadsTheRopeParametersOfNewerFiles) {
+  const auto config =
+      ParseModelConfig(With("\"rope_theta\": 500000.0",
+                            R"("rope_parameters": {"rope_type": "default", "rope_theta": 20000})"));
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->shape.rope_theta, 20000.0);
+}
+
+struct BadCase {
+  const char* from;
+  const char* to;
+  const char* message;  // must be part of the error
+};
+
+class BadConfig : public testing::TestWithParam<BadCase> {};
+
+TEST_P(BadConfig, IsRefusedWithTheFieldAndItsValue) {
+  const absl::Status status = StatusOf(With(GetParam().from, GetParam().to));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_NE(status.ToString().find(GetParam().message), std::string::npos) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadConfig,
+    testing::Values(
+        BadCase{"\"vocab_size\": 1000,", "", "\"vocab_size\" is missing"},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": 1", "is 1, expected an integer from 2"},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": 1000001", "from 2 to 1000000"},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": 1000.0", "expected an integer"},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": \"1000\"", "expected an integer"},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": 18446744073709551615", "\"vocab_size\""},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": 4294968296", "\"vocab_size\""},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": -1000", "is -1000"},
+        BadCase{"\"vocab_size\": 1000", "\"vocab_size\": 9, \"vocab_size\": 9", "given twice"},
+        BadCase{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0", "from 1 to 512"},
+        BadCase{"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 513", "is 513"},
+        BadCase{"\"hidden_size\": 64", "\"hidden_size\": 66", "a multiple of"},
+        BadCase{"\"hidden_size\": 64", "\"hidden_size\": 36", "\"head_dim\" is 9"},
+        BadCase{"\"hidden_size\": 64", "\"hidden_size\": 2048", "\"head_dim\" is 512"},
+        BadCase{"\"hidden_size\": 64", "\"hidden_size\": 64, \"head_dim\": 15", "even"},
+        BadCase{"\"hidden_size\": 64", "\"hidden_size\": 64, \"head_dim\": 258", "8 to 256"},
+        BadCase{"\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "a multiple of"},
+        BadCase{"\"num_key_value_heads\": 2", "\"num_key_value_heads\": 8", "from 1 to 4"},
+        BadCase{"500000.0", "1.0", "above 1"}, BadCase{"500000.0", "1e400", "no valid JSON"},
+        BadCase{"500000.0", "\"big\"", "\"rope_theta\" is \"big\""},
+        BadCase{"1e-05", "0", "\"rms_norm_eps\" is 0"}, BadCase{"1e-05", "-1e-5", "above 0"},
+        BadCase{"[2, 3]", "[2, 1000]", "\"eos_token_id\" is 1000"},
+        BadCase{"[2, 3]", "[[2]]", "\"eos_token_id\""}, BadCase{"[2, 3]", "{}", "\"eos_token_id\""},
+        BadCase{"\"architectures\"", "\"architecture\"", "\"architectures\" is missing"},
+        BadCase{"[\"LlamaForCausalLM\"]", "[]", "a list of one string"},
+        BadCase{"\"torch_dtype\": \"bfloat16\"", "\"tie_word_embeddings\": 1", "true or false"},
+        BadCase{"\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": 16", "a string"},
+        BadCase{"\"rope_scaling\": null", "\"rope_scaling\": 2", "an object or null"},
+        BadCase{"\"rope_scaling\": null\n}", "\"rope_scaling\": null\n", "no valid JSON near byte"},
+        BadCase{"bfloat16", "\xff", "no valid JSON near byte"}));
+
+class UnknownConfig : public testing::TestWithParam<BadCase> {};
+
+TEST_P(UnknownConfig, IsUnimplementedAndListsWhatIsKnown) {
+  const absl::Status status = StatusOf(With(GetParam().from, GetParam().to));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  EXPECT_NE(status.ToString().find(GetParam().message), std::string::npos) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, UnknownConfig,
+    testing::Values(
+        BadCase{"\"llama\"", "\"mamba\"", "\"model_type\" is \"mamba\"; known: llama"},
+        BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
+        BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
+        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "yarn", "factor": 4})",
+                "yarn"},
+        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"factor": 4})", "\"rope_scaling\""},
+        BadCase{"\"rope_scaling\": null", "\"mlp_bias\": true", "\"mlp_bias\" is true"},
+        BadCase{"\"rope_scaling\": null", R"("quantization_config": {"bits": 4})", "bits"}));
+
+TEST(ModelConfig, RefusesNonsense) {
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += "{\"a\":";
+  for (const std::string& text :
+       {std::string(), std::string("null"), std::string("[1]"), std::string("{"),
+        std::string("{} {}"), std::string(3, '\0'), deep}) {
+    EXPECT_EQ(StatusOf(text).code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 20);
+  }
+}
+
+TEST(ModelConfig, LoadNamesTheDirectory) {
+  const ScratchDir dir;
+  EXPECT_EQ(LoadModelConfig(dir.path()).status().code(), absl::StatusCode::kNotFound);
+  dir.Write("config.json", With("\"vocab_size\": 1000", "\"vocab_size\": 0"));
+  const absl::Status status = LoadModelConfig(dir.path()).status();
+  EXPECT_NE(status.ToString().find(dir.path()), std::string::npos) << status;
+  dir.Write("config.json", kGood);
+  EXPECT_TRUE(LoadModelConfig(dir.path()).ok());
+}
+
+TEST(ModelConfig, ReadsEveryGoldenModel) {
+  int num_models = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(GoldenDir() + "/llama")) {
+    if (!entry.is_directory()) continue;
+    const auto config = LoadModelConfig(entry.path().string());
+    EXPECT_TRUE(config.ok()) << config.status();
+    ++num_models;
+  }
+  EXPECT_GT(num_models, 0);
+}
+
+}  // namespace
+}  // namespace folio

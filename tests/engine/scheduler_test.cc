@@ -1,0 +1,141 @@
+#include "engine/sched/scheduler.h"
+
+#include <list>
+
+#include "gtest/gtest.h"
+
+namespace folio {
+namespace {
+
+const KvGeometry kGeometry{.num_layers = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = 32,
+                           .padded_dim = 32, .page_tokens = 16, .dtype = DType::kF32};
+
+class SchedulerTest : public testing::Test {
+ protected:
+  Sequence* Add(int64_t prompt, int64_t max_new, bool generates = true) {
+    Sequence& sequence = sequences_.emplace_back();
+    sequence.plan.stages.emplace_back();
+    sequence.tokens = std::make_shared<std::vector<int32_t>>(prompt);
+    sequence.num_known = sequence.num_prompt = prompt;
+    sequence.max_tokens = prompt + max_new;
+    sequence.generates = generates;
+    return &sequence;
+  }
+  Sequence* Admit(int64_t prompt, int64_t max_new = 10) {
+    Sequence* sequence = Add(prompt, max_new);
+    EXPECT_TRUE(scheduler_.Admit(sequence));
+    return sequence;
+  }
+  std::vector<ScheduledTokens> Step() {
+    auto step = scheduler_.NextStep();
+    EXPECT_TRUE(step.ok()) << step.status();
+    scheduler_.Commit(*step);
+    for (const ScheduledTokens& part : *step) {
+      if (part.sequence->num_pending() == 0) {  // a next token was sampled
+        part.sequence->tokens->push_back(0);
+        ++part.sequence->num_known;
+      }
+    }
+    return *step;
+  }
+
+  std::list<Sequence> sequences_;
+  std::unique_ptr<KvStore> store_ = *KvStore::Create(kGeometry, 4096 * 1000);
+  Scheduler scheduler_{{.step_tokens = 64, .prefill_share_tokens = 32}, store_.get()};
+};
+
+int TokensOf(const std::vector<ScheduledTokens>& step, const Sequence* sequence) {
+  for (const ScheduledTokens& part : step) {
+    if (part.sequence == sequence) return part.num_tokens;
+  }
+  return 0;
+}
+
+TEST_F(SchedulerTest, APrefillAloneMayHaveTheWholeStep) {
+  Sequence* only = Admit(100);
+  EXPECT_EQ(TokensOf(Step(), only), 64);
+  EXPECT_EQ(TokensOf(Step(), only), 36);
+  EXPECT_TRUE(only->decoding());
+  EXPECT_EQ(TokensOf(Step(), only), 1);
+}
+
+TEST_F(SchedulerTest, DecodesComeFirstAndAPrefillBesideThemIsCapped) {
+  Sequence* decoding = Admit(5);
+  Step();
+  Sequence* longer = Admit(1000);
+  const auto step = Step();
+  EXPECT_EQ(step[0].sequence, decoding);
+  EXPECT_EQ(TokensOf(step, decoding), 1);
+  EXPECT_EQ(TokensOf(step, longer), 32);
+}
+
+TEST_F(SchedulerTest, AShortPromptBesideALongOneIsDoneInItsFirstStep) {
+  Sequence* longer = Admit(10000);
+  Step();
+  Sequence* shorter = Admit(20);
+  const auto step = Step();
+  EXPECT_EQ(TokensOf(step, shorter), 20);
+  EXPECT_EQ(TokensOf(step, longer), 32);
+  EXPECT_TRUE(shorter->decoding());
+}
+
+TEST_F(SchedulerTest, ManyPromptsShareTheStepAndNoneStarves) {
+  std::vector<Sequence*> all;
+  for (int i = 0; i < 8; ++i) all.push_back(Admit(500));
+  const auto step = Step();
+  int total = 0;
+  for (Sequence* sequence : all) {
+    EXPECT_GE(TokensOf(step, sequence), 8);
+    total += TokensOf(step, sequence);
+  }
+  EXPECT_EQ(total, 64);
+}
+
+TEST_F(SchedulerTest, AdmitsOnlyWithTheWholeMemoryReserved) {
+  Sequence* big = Add(16 * 990, 0);
+  EXPECT_TRUE(scheduler_.Admit(big));
+  Sequence* next = Add(16 * 11, 0);
+  EXPECT_FALSE(scheduler_.Admit(next));
+  scheduler_.Remove(big);
+  EXPECT_TRUE(scheduler_.Admit(next));
+}
+
+TEST_F(SchedulerTest, PausedSequencesAreLeftOut) {
+  Sequence* sequence = Admit(10);
+  sequence->paused = true;
+  EXPECT_TRUE(Step().empty());
+  sequence->paused = false;
+  EXPECT_EQ(TokensOf(Step(), sequence), 10);
+}
+
+TEST_F(SchedulerTest, RemoveFreesEverything) {
+  Sequence* sequence = Admit(200);
+  Step();
+  EXPECT_GT(store_->used_page_bytes(), 0);
+  scheduler_.Remove(sequence);
+  EXPECT_EQ(store_->used_page_bytes(), 0);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(SchedulerTest, ForkStartsAfterItsPrefixAndReservesOnlyItsOwnPart) {
+  Sequence* document = Add(100, 0, /*generates=*/false);
+  document->num_prompt = kUnbounded;
+  ASSERT_TRUE(scheduler_.Admit(document));
+  while (document->num_in_kv < 100) {
+    auto step = scheduler_.NextStep();
+    scheduler_.Commit(*step);
+  }
+  scheduler_.Retire(document);
+  Sequence* question = Add(5, 10);
+  question->prefix = document;
+  question->tokens_begin = 100;
+  question->num_known = question->num_prompt = 105;
+  question->max_tokens = 115;
+  ASSERT_TRUE(scheduler_.Admit(question));
+  EXPECT_EQ(question->num_in_kv, 100);
+  EXPECT_EQ(question->reserved_bytes, 2 * 4096);  // pages 6 (copied) and 7
+  EXPECT_EQ(TokensOf(Step(), question), 5);
+}
+
+}  // namespace
+}  // namespace folio

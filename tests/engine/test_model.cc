@@ -1,0 +1,127 @@
+#include "tests/engine/test_model.h"
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+
+#include "engine/tools/make_model.h"
+
+namespace folio::test {
+namespace {
+
+void CheckOk(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "broken fixture: %s\n", status.ToString().c_str());
+  std::abort();
+}
+
+}  // namespace
+
+std::string TestData(const std::string& relative) {
+  return std::string(FOLIO_TEST_DATA_DIR) + "/" + relative;
+}
+
+TempDir::TempDir() {
+  path_ = (std::filesystem::temp_directory_path() / "folio-test-XXXXXX").string();
+  if (mkdtemp(path_.data()) == nullptr) std::abort();
+}
+
+TempDir::~TempDir() { std::filesystem::remove_all(path_); }
+
+std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOptions& options) {
+  EngineOptions engine;
+  engine.model_dir = dir;
+  engine.num_threads = options.num_threads;
+  engine.page_tokens = options.page_tokens;
+  engine.kv_dtype = options.kv_dtype;
+  engine.kv_bytes = options.kv_bytes;
+  engine.step_tokens = options.step_tokens;
+  engine.prefill_share_tokens = options.step_tokens;
+  engine.max_running_requests = options.step_tokens;
+  auto model = LoadModel(engine, /*tokenizer_required=*/false);
+  CheckOk(model.status());
+  return std::move(*model);
+}
+
+void WriteTinyModel(const TinyShape& shape, const std::string& dir, uint64_t seed) {
+  MakeModelOptions options;
+  ModelShape& s = options.config.shape;
+  s.hidden_size = shape.hidden;
+  s.intermediate_size = 2 * shape.hidden;
+  s.num_layers = shape.layers;
+  s.num_heads = shape.heads;
+  s.num_kv_heads = shape.kv_heads;
+  s.head_dim = shape.head_dim;
+  s.vocab_size = shape.vocab;
+  s.trained_length = shape.trained_length;
+  options.config.bos_token_ids = {1};
+  options.config.eos_token_ids = {2};
+  options.dtype = DType::kF32;
+  options.seed = seed;
+  options.label = "test";
+  CheckOk(MakeRandomModel(options, dir));
+}
+
+SequenceSlice Stream::Next(int row, int count) {
+  CheckOk(model_->store->Extend(plan_, num_tokens_, count, &kv_));
+  SequenceSlice slice;
+  slice.row_begin = row;
+  slice.num_rows = count;
+  slice.first_position = num_tokens_;
+  slice.plan = &plan_;
+  slice.first_page = kv_.first_page;
+  slice.pages = kv_.pages;
+  slice.sinks = kv_.sinks;
+  slice.summaries = kv_.summaries;
+  slice.pending_queries = &kv_.pending_queries;
+  return slice;
+}
+
+void Stream::Done(int count) {
+  num_tokens_ += count;
+  model_->store->Trim(plan_, num_tokens_, &kv_);
+}
+
+std::vector<float> AllLogits(LoadedModel* model, const AttentionPlan& plan,
+                             const std::vector<int32_t>& tokens, const std::vector<int>& pieces) {
+  Stream stream(model, plan);
+  std::vector<float> all;
+  size_t piece = 0;
+  while (stream.num_tokens() < static_cast<int64_t>(tokens.size())) {
+    const int left = static_cast<int>(tokens.size() - stream.num_tokens());
+    const int count = std::min(left, pieces[std::min(piece++, pieces.size() - 1)]);
+    StepBatch batch;
+    batch.num_rows = count;
+    batch.slices.push_back(stream.Next(0, count));
+    std::vector<int> rows(count);
+    for (int i = 0; i < count; ++i) rows[i] = i;
+    const std::span<const int32_t> part(tokens.data() + stream.num_tokens(), count);
+    const std::span<const float> logits = model->transformer->Forward(batch, part, rows);
+    all.insert(all.end(), logits.begin(), logits.end());
+    stream.Done(count);
+  }
+  return all;
+}
+
+float MaxAbsDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size()) return INFINITY;
+  float max = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float difference = std::fabs(a[i] - b[i]);
+    if (!(difference <= max)) max = difference;
+  }
+  return max;
+}
+
+std::vector<int32_t> RandomTokens(int count, int vocab, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<int32_t> tokens(count);
+  for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocab);
+  return tokens;
+}
+
+}  // namespace folio::test

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/runtime/loaded_model.h"
+#include "engine/runtime/model_runner.h"
+#include "engine/types/attention_plan.h"
+
+namespace folio::test {
+
+// Path of a file under tests/.
+std::string TestData(const std::string& relative);
+
+// A directory that is removed with its content.
+class TempDir {
+ public:
+  TempDir();
+  ~TempDir();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct ModelOptions {
+  int page_tokens = 16;
+  std::string kv_dtype = "auto";
+  int num_threads = 2;
+  int64_t kv_bytes = int64_t{256} << 20;
+  int step_tokens = 512;
+};
+
+// Loads a model for tests; fails the process if it cannot (a broken fixture).
+std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOptions& options = {});
+
+// A tiny random Llama in a temporary directory.
+struct TinyShape {
+  int hidden = 32;
+  int layers = 2;
+  int heads = 4;
+  int kv_heads = 2;
+  int head_dim = 16;
+  int vocab = 64;
+  int trained_length = 128;
+};
+void WriteTinyModel(const TinyShape& shape, const std::string& dir, uint64_t seed = 1);
+
+// One token stream fed to a model by hand, without scheduler.
+class Stream {
+ public:
+  Stream(LoadedModel* model, AttentionPlan plan) : model_(model), plan_(std::move(plan)) {}
+  ~Stream() { model_->store->Release(&kv_); }
+
+  // Makes room for the next `count` tokens and describes them as a slice that begins at `row`.
+  SequenceSlice Next(int row, int count);
+  // The tokens of the last slice are stored.
+  void Done(int count);
+
+  int64_t num_tokens() const { return num_tokens_; }
+  const SequenceKv& kv() const { return kv_; }
+
+ private:
+  LoadedModel* const model_;
+  const AttentionPlan plan_;
+  SequenceKv kv_;
+  int64_t num_tokens_ = 0;
+};
+
+// Logits [n][vocab] of all tokens, fed in pieces of the given sizes (the last one repeats).
+std::vector<float> AllLogits(LoadedModel* model, const AttentionPlan& plan,
+                             const std::vector<int32_t>& tokens, const std::vector<int>& pieces);
+
+float MaxAbsDifference(const std::vector<float>& a, const std::vector<float>& b);
+
+// Deterministic tokens in [0, vocab).
+std::vector<int32_t> RandomTokens(int count, int vocab, uint64_t seed);
+
+}  // namespace folio::test
