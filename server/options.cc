@@ -11,6 +11,7 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--model", engine->model_dir, "Hugging Face directory of the model")->required();
   app->add_option("--threads", engine->num_threads, "Compute threads; 0: all usable CPUs");
   app->add_option("--page-tokens", engine->page_tokens, "Tokens in a KV page; 0: by the model");
+  app->add_option("--cpu-isa", engine->cpu_isa, "auto, portable, avx2, avx512 or avx512_bf16");
   app->add_option("--kv-dtype", engine->kv_dtype, "auto, fp32 or bf16");
   app->add_option("--kv-bytes", engine->kv_bytes, "KV cache budget; 0: 70 % of free memory");
   app->add_option("--step-tokens", engine->step_tokens, "Tokens in one engine step");
@@ -29,7 +30,7 @@ ParseResult ParseOptions(int argc, char** argv, ServerOptions* options, int* exi
   app.set_version_flag("--version", std::string("folio-server ") + kVersion);
   AddEngineFlags(&app, &options->engine);
   app.add_option("--listen", options->listen, "gRPC address; port 0: any free port");
-  app.add_option("--metrics-listen", options->metrics_listen, "Prometheus address; empty: off");
+  app.add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off");
   app.add_option("--port-file", options->port_file, "File that the bound ports are written to");
   app.add_option("--max-new-tokens-limit", options->max_new_tokens);
   app.add_option("--max-document-bytes", options->max_document_bytes);

@@ -11,7 +11,7 @@ namespace folio::server {
 struct ServerOptions {
   EngineOptions engine;
   std::string listen = "0.0.0.0:50051";
-  std::string metrics_listen = "0.0.0.0:9090";  // empty: no metrics
+  std::string metrics_listen = "0.0.0.0:9090";  // "off": no metrics
   std::string port_file;                        // where the bound ports are written, for scripts
   int max_new_tokens = 16384;
   int64_t max_inline_prompt_bytes = (int64_t{4} << 20) - (64 << 10);

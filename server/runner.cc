@@ -88,7 +88,7 @@ int Runner::grpc_port() const { return state_->grpc_port; }
 int Runner::metrics_port() const { return state_->metrics_port; }
 
 absl::Status Runner::State::StartMetrics() {
-  if (options.metrics_listen.empty()) return absl::OkStatus();
+  if (options.metrics_listen == "off") return absl::OkStatus();
   try {
     exposer = std::make_unique<prometheus::Exposer>(options.metrics_listen, 2);
   } catch (const std::exception& error) {  // civetweb's way to say so

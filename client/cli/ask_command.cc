@@ -28,11 +28,12 @@ struct AskFlags {
 // Shows the events of one answer: text on stdout, everything else on stderr.
 class AnswerView {
  public:
-  explicit AnswerView(Session& session) : session_(session), progress_(session.console) {}
+  explicit AnswerView(Invocation& invocation)
+      : invocation_(invocation), progress_(invocation.console) {}
 
   void OnEvent(const v1::GenerateEvent& event) {
-    if (session_.json) {
-      WriteJsonLine(session_.console.out, event);
+    if (invocation_.json) {
+      WriteJsonLine(invocation_.console.out, event);
     } else if (event.has_queued()) {
       progress_.Note("waiting, requests ahead: " + std::to_string(event.queued().position()));
     } else if (event.has_prefill()) {
@@ -44,14 +45,14 @@ class AnswerView {
       WriteText(event.delta().text());
     } else if (event.has_completed()) {
       EndLine();
-      session_.console.err << FormatSummary(event.completed()) << std::endl;
+      invocation_.console.err << FormatSummary(event.completed()) << std::endl;
     }
   }
 
   // Leaves the cursor at the beginning of a line, also after an error.
   void EndLine() {
     progress_.Clear();
-    if (in_line_) session_.console.out << std::endl;
+    if (in_line_) invocation_.console.out << std::endl;
     in_line_ = false;
   }
 
@@ -59,11 +60,11 @@ class AnswerView {
   void WriteText(const std::string& text) {
     if (text.empty()) return;
     progress_.Clear();
-    session_.console.out << text << std::flush;
+    invocation_.console.out << text << std::flush;
     in_line_ = text.back() != '\n';
   }
 
-  Session& session_;
+  Invocation& invocation_;
   ProgressLine progress_;
   bool in_line_ = false;
 };
@@ -71,7 +72,7 @@ class AnswerView {
 // The id of the document: of a file that is uploaded now if need be, or as given.
 absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags,
                                             const std::optional<v1::AttentionStrategy>& strategy,
-                                            client::Client& client, Session& session) {
+                                            client::Client& client, Invocation& invocation) {
   std::error_code ignored;
   if (!std::filesystem::exists(flags.document, ignored)) return flags.document;
   const auto source = client::FileSource::Open(flags.document);
@@ -83,36 +84,36 @@ absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags,
   options.display_name = std::filesystem::path(flags.document).filename().string();
   options.strategy = strategy;
   options.reuse_existing = true;
-  options.cancel = session.cancel;
-  const auto document = UploadWithProgress(client, session, **source, options);
+  options.cancel = invocation.cancel;
+  const auto document = UploadWithProgress(client, invocation, **source, options);
   if (!document.ok()) return document.status();
   return document->document_id();
 }
 
-absl::Status Ask(const AskFlags& flags, Session& session) {
+absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   const auto strategy = BuildStrategy(flags.strategy);
   if (!strategy.ok()) return strategy.status();
   std::string question = flags.question;
   if (question == "-") {
-    question.assign(std::istreambuf_iterator<char>(session.console.in), {});
+    question.assign(std::istreambuf_iterator<char>(invocation.console.in), {});
   }
-  const auto client = session.Connect();
+  const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
 
   v1::GenerateRequest request;
   if (flags.document.empty()) {
     request.set_prompt(question);
   } else {
-    const auto id = ResolveDocument(flags, *strategy, **client, session);
+    const auto id = ResolveDocument(flags, *strategy, **client, invocation);
     if (!id.ok()) return id.status();
     request.mutable_document()->set_document_id(*id);
     request.mutable_document()->set_text(question);
   }
   if (strategy->has_value()) *request.mutable_strategy() = **strategy;
   ApplySamplingFlags(flags.sampling, &request);
-  client::CallOptions options{.cancel = session.cancel};
+  client::CallOptions options{.cancel = invocation.cancel};
   if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
-  AnswerView view(session);
+  AnswerView view(invocation);
   const absl::Status status = (*client)->Generate(
       request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
   view.EndLine();
@@ -132,7 +133,7 @@ Command AddAskCommand(CLI::App& root) {
       ->check(CLI::PositiveNumber);
   AddStrategyFlags(*app, flags->strategy);
   AddSamplingFlags(*app, flags->sampling);
-  return {app, [flags](Session& session) { return Ask(*flags, session); }};
+  return {app, [flags](Invocation& invocation) { return Ask(*flags, invocation); }};
 }
 
 }  // namespace folio::cli

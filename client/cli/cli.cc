@@ -17,8 +17,8 @@ constexpr char kFooter[] = R"(Exit codes:
   2  wrong command line or field  7  --timeout is over
   3  local file                   8  state of a document forbids it
   4  no such document           130  interrupted
-JSON: --json writes one object per line to stdout. Messages of the server are in the JSON mapping
-of Protocol Buffers (64-bit integers are strings); after a failure the last line is {"error": ...}.)";
+JSON: --json writes one object per line to stdout. Messages of the server are in the JSON
+mapping of Protocol Buffers (64-bit integers are strings); an error is the last line.)";
 
 }  // namespace
 
@@ -28,11 +28,11 @@ ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  Session session{.console = console, .server = "localhost:50051", .cancel = cancel};
-  app.add_option("--server", session.server, "host:port of the server")
+  Invocation invocation{.console = console, .server = "localhost:50051", .cancel = cancel};
+  app.add_option("--server", invocation.server, "host:port of the server")
       ->envname("FOLIO_SERVER")
       ->capture_default_str();
-  app.add_flag("--json", session.json, "Write JSON lines to stdout, nothing else");
+  app.add_flag("--json", invocation.json, "Write JSON lines to stdout, nothing else");
   const std::vector<Command> commands = {AddUploadCommand(app),   AddAskCommand(app),
                                          AddDocsCommand(app),     AddInfoCommand(app),
                                          AddTokenizeCommand(app), AddEvalCommand(app)};
@@ -53,12 +53,12 @@ ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
 
   absl::Status status = absl::InternalError("no command");
   for (const Command& command : commands) {
-    if (command.app->parsed()) status = command.run(session);
+    if (command.app->parsed()) status = command.run(invocation);
   }
   console.out.flush();
   if (status.ok()) return kExitOk;
   console.err << "folio: " << client::FormatError(status) << std::endl;
-  if (session.json) WriteErrorLine(console.out, status);
+  if (invocation.json) WriteErrorLine(console.out, status);
   return cancel.stop_requested() ? kExitInterrupted : ExitCodeOf(status);
 }
 

@@ -16,7 +16,7 @@
 namespace folio::cli {
 
 // One run of the tool. Used by one thread.
-struct Session {
+struct Invocation {
   Console& console;
   std::string server;
   // NDJSON on stdout instead of text.
@@ -32,7 +32,7 @@ struct Session {
 // the exit code.
 struct Command {
   CLI::App* app;
-  std::function<absl::Status(Session&)> run;
+  std::function<absl::Status(Invocation&)> run;
 };
 
 Command AddAskCommand(CLI::App& root);

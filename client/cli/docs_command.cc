@@ -24,11 +24,11 @@ std::string StateName(const v1::Document& document) {
   return name.size() > kPrefixLength ? name.substr(kPrefixLength) : "UNKNOWN";
 }
 
-absl::Status List(client::Client& client, Session& session) {
-  const auto documents = client.ListDocuments({.cancel = session.cancel});
+absl::Status List(client::Client& client, Invocation& invocation) {
+  const auto documents = client.ListDocuments({.cancel = invocation.cancel});
   if (!documents.ok()) return documents.status();
-  std::ostream& out = session.console.out;
-  if (session.json) {
+  std::ostream& out = invocation.console.out;
+  if (invocation.json) {
     for (const v1::Document& document : *documents) WriteJsonLine(out, document);
     return absl::OkStatus();
   }
@@ -43,11 +43,11 @@ absl::Status List(client::Client& client, Session& session) {
   return absl::OkStatus();
 }
 
-absl::Status Show(client::Client& client, const std::string& id, Session& session) {
-  const auto document = client.GetDocument(id, {.cancel = session.cancel});
+absl::Status Show(client::Client& client, const std::string& id, Invocation& invocation) {
+  const auto document = client.GetDocument(id, {.cancel = invocation.cancel});
   if (!document.ok()) return document.status();
-  std::ostream& out = session.console.out;
-  if (session.json) {
+  std::ostream& out = invocation.console.out;
+  if (invocation.json) {
     WriteJsonLine(out, *document);
     return absl::OkStatus();
   }
@@ -64,13 +64,13 @@ absl::Status Show(client::Client& client, const std::string& id, Session& sessio
   return absl::OkStatus();
 }
 
-absl::Status Docs(const DocsFlags& flags, Session& session) {
-  const auto client = session.Connect();
+absl::Status Docs(const DocsFlags& flags, Invocation& invocation) {
+  const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
-  if (flags.show->parsed()) return Show(**client, flags.id, session);
+  if (flags.show->parsed()) return Show(**client, flags.id, invocation);
   if (flags.remove->parsed())
-    return (*client)->DeleteDocument(flags.id, {.cancel = session.cancel});
-  return List(**client, session);
+    return (*client)->DeleteDocument(flags.id, {.cancel = invocation.cancel});
+  return List(**client, invocation);
 }
 
 }  // namespace
@@ -84,7 +84,7 @@ Command AddDocsCommand(CLI::App& root) {
   flags->show->add_option("id", flags->id, "Document id")->required();
   flags->remove = app->add_subcommand("delete", "Frees one document");
   flags->remove->add_option("id", flags->id, "Document id")->required();
-  return {app, [flags](Session& session) { return Docs(*flags, session); }};
+  return {app, [flags](Invocation& invocation) { return Docs(*flags, invocation); }};
 }
 
 }  // namespace folio::cli

@@ -43,7 +43,7 @@ absl::StatusOr<std::vector<std::string>> FillerSentences(const std::string& fill
 }
 
 absl::StatusOr<eval::EvalPlan> MakePlan(const EvalFlags& flags, const v1::ServerInfo& info,
-                                        const Session& session) {
+                                        const Invocation& invocation) {
   eval::EvalPlan plan;
   for (const std::string& name : flags.strategies) {
     auto strategy = BuildStrategy(name, flags.parameters, ForeignParameters::kIgnore);
@@ -59,15 +59,15 @@ absl::StatusOr<eval::EvalPlan> MakePlan(const EvalFlags& flags, const v1::Server
   plan.num_trials = flags.num_trials;
   plan.concurrency = flags.concurrency;
   plan.max_inline_prompt_bytes = info.limits().max_inline_prompt_bytes();
-  plan.cancel = session.cancel;
+  plan.cancel = invocation.cancel;
   return plan;
 }
 
 absl::StatusOr<eval::PasskeyTask> MakeTask(const EvalFlags& flags, uint64_t max_length_tokens,
-                                           client::Client& client, const Session& session) {
+                                           client::Client& client, const Invocation& invocation) {
   const auto sentences = FillerSentences(flags.filler);
   if (!sentences.ok()) return sentences.status();
-  const eval::TokenCounter counter = eval::ServerTokenCounter(client, session.cancel);
+  const eval::TokenCounter counter = eval::ServerTokenCounter(client, invocation.cancel);
   const bool grass = flags.filler == "grass";
   auto filler = eval::Filler::Create(
       *sentences, grass ? eval::FillerStart::kBeginning : eval::FillerStart::kAnywhere, counter,
@@ -78,19 +78,19 @@ absl::StatusOr<eval::PasskeyTask> MakeTask(const EvalFlags& flags, uint64_t max_
 
 // What the answers say, on stdout, and --output.
 absl::Status Report(const EvalFlags& flags, const std::vector<eval::TrialResult>& results,
-                    Session& session) {
+                    Invocation& invocation) {
   const std::vector<eval::Row> rows = eval::SummarizeResults(results);
-  if (session.json) {
+  if (invocation.json) {
     const nlohmann::ordered_json line = {{"summary",
                                           {{"task", "passkey"},
                                            {"filler", flags.filler},
                                            {"seed", flags.seed},
                                            {"trials", flags.num_trials},
                                            {"cells", eval::RowsToJson(rows)}}}};
-    session.console.out << line.dump() << std::endl;
+    invocation.console.out << line.dump() << std::endl;
   } else {
-    session.console.out << "pass key accuracy in percent, by length in tokens\n"
-                        << eval::FormatTable(rows) << std::flush;
+    invocation.console.out << "pass key accuracy in percent, by length in tokens\n"
+                           << eval::FormatTable(rows) << std::flush;
   }
   if (!flags.output.empty()) {
     std::ofstream file(flags.output);
@@ -107,36 +107,36 @@ absl::Status Report(const EvalFlags& flags, const std::vector<eval::TrialResult>
   return absl::OkStatus();
 }
 
-absl::Status EvalPasskey(const EvalFlags& flags, Session& session) {
-  const auto client = session.Connect();
+absl::Status EvalPasskey(const EvalFlags& flags, Invocation& invocation) {
+  const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
-  const auto info = (*client)->GetServerInfo({.cancel = session.cancel});
+  const auto info = (*client)->GetServerInfo({.cancel = invocation.cancel});
   if (!info.ok()) return info.status();
-  const auto plan = MakePlan(flags, *info, session);
+  const auto plan = MakePlan(flags, *info, invocation);
   if (!plan.ok()) return plan.status();
   uint64_t max_length_tokens = 0;
   for (const uint64_t length : plan->lengths_tokens) {
     max_length_tokens = std::max(max_length_tokens, length);
   }
-  const auto task = MakeTask(flags, max_length_tokens, **client, session);
+  const auto task = MakeTask(flags, max_length_tokens, **client, invocation);
   if (!task.ok()) return task.status();
 
-  ProgressLine line(session.console);
+  ProgressLine line(invocation.console);
   Progress progress{.label = "passkey", .unit = ProgressUnit::kTrials};
   progress.total =
       plan->lengths_tokens.size() * plan->strategies.size() * static_cast<size_t>(flags.num_trials);
   const auto results = eval::RunEval(**client, *task, *plan, [&](const eval::TrialResult& result) {
     ++progress.done;
     line.Update(progress);
-    if (!session.json) return;
+    if (!invocation.json) return;
     const nlohmann::ordered_json trial = {{"trial", eval::TrialToJson(result)}};
-    session.console.out << trial.dump(-1, ' ', false,
-                                      nlohmann::ordered_json::error_handler_t::replace)
-                        << std::endl;
+    invocation.console.out << trial.dump(-1, ' ', false,
+                                         nlohmann::ordered_json::error_handler_t::replace)
+                           << std::endl;
   });
   line.Clear();
   if (!results.ok()) return results.status();
-  return Report(flags, *results, session);
+  return Report(flags, *results, invocation);
 }
 
 }  // namespace
@@ -171,7 +171,7 @@ Command AddEvalCommand(CLI::App& root) {
       ->capture_default_str();
   passkey->add_option("--output", flags->output, "CSV file with one line per trial");
   AddStrategyParameters(*passkey, flags->parameters);
-  return {app, [flags](Session& session) { return EvalPasskey(*flags, session); }};
+  return {app, [flags](Invocation& invocation) { return EvalPasskey(*flags, invocation); }};
 }
 
 }  // namespace folio::cli

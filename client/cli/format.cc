@@ -21,7 +21,8 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 std::string FormatSeconds(double seconds) {
-  if (seconds < 10) return absl::StrFormat("%.2f s", std::max(seconds, 0.0));
+  if (seconds < 0.1) return absl::StrFormat("%.1f ms", std::max(seconds, 0.0) * 1e3);
+  if (seconds < 10) return absl::StrFormat("%.2f s", seconds);
   const int64_t whole = std::llround(std::min(seconds, 1e9));
   if (whole < 60) return absl::StrFormat("%d s", whole);
   if (whole < 3600) return absl::StrFormat("%d min %02d s", whole / 60, whole % 60);

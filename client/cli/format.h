@@ -12,7 +12,7 @@ namespace folio::cli {
 // "512 B", "1.5 MiB".
 std::string FormatBytes(uint64_t bytes);
 
-// "0.25 s", "12 s", "3 min 05 s", "2 h 03 min".
+// "8.3 ms", "0.25 s", "12 s", "3 min 05 s", "2 h 03 min".
 std::string FormatSeconds(double seconds);
 
 // One line after an answer: tokens, time to the first one, speed, memory.

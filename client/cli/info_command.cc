@@ -43,15 +43,15 @@ void PrintInfo(const v1::ServerInfo& info, std::ostream& out) {
       << limits.max_queued_requests() << " waiting, " << limits.max_documents() << " documents\n";
 }
 
-absl::Status Info(Session& session) {
-  const auto client = session.Connect();
+absl::Status Info(Invocation& invocation) {
+  const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
-  const auto info = (*client)->GetServerInfo({.cancel = session.cancel});
+  const auto info = (*client)->GetServerInfo({.cancel = invocation.cancel});
   if (!info.ok()) return info.status();
-  if (session.json) {
-    WriteJsonLine(session.console.out, *info);
+  if (invocation.json) {
+    WriteJsonLine(invocation.console.out, *info);
   } else {
-    PrintInfo(*info, session.console.out);
+    PrintInfo(*info, invocation.console.out);
   }
   return absl::OkStatus();
 }
@@ -60,7 +60,7 @@ absl::Status Info(Session& session) {
 
 Command AddInfoCommand(CLI::App& root) {
   CLI::App* app = root.add_subcommand("info", "Shows the model, the limits and the load");
-  return {app, [](Session& session) { return Info(session); }};
+  return {app, [](Invocation& invocation) { return Info(invocation); }};
 }
 
 }  // namespace folio::cli

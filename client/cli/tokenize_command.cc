@@ -15,21 +15,21 @@ struct TokenizeFlags {
   bool add_bos = false;
 };
 
-absl::Status Tokenize(const TokenizeFlags& flags, Session& session) {
+absl::Status Tokenize(const TokenizeFlags& flags, Invocation& invocation) {
   std::string text = flags.text;
-  if (text == "-") text.assign(std::istreambuf_iterator<char>(session.console.in), {});
-  const auto client = session.Connect();
+  if (text == "-") text.assign(std::istreambuf_iterator<char>(invocation.console.in), {});
+  const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
-  const auto ids = (*client)->Tokenize(text, flags.add_bos, {.cancel = session.cancel});
+  const auto ids = (*client)->Tokenize(text, flags.add_bos, {.cancel = invocation.cancel});
   if (!ids.ok()) return ids.status();
-  if (session.json) {
+  if (invocation.json) {
     v1::TokenizeResponse response;
     response.mutable_token_ids()->Assign(ids->begin(), ids->end());
-    WriteJsonLine(session.console.out, response);
+    WriteJsonLine(invocation.console.out, response);
     return absl::OkStatus();
   }
-  session.console.out << absl::StrJoin(*ids, " ") << std::endl;
-  session.console.err << ids->size() << " tokens" << std::endl;
+  invocation.console.out << absl::StrJoin(*ids, " ") << std::endl;
+  invocation.console.err << ids->size() << " tokens" << std::endl;
   return absl::OkStatus();
 }
 
@@ -40,7 +40,7 @@ Command AddTokenizeCommand(CLI::App& root) {
   CLI::App* app = root.add_subcommand("tokenize", "Prints the token ids of a text");
   app->add_option("text", flags->text, "The text, or - to read it from stdin")->required();
   app->add_flag("--add-bos", flags->add_bos, "Put the beginning-of-sequence token in front");
-  return {app, [flags](Session& session) { return Tokenize(*flags, session); }};
+  return {app, [flags](Invocation& invocation) { return Tokenize(*flags, invocation); }};
 }
 
 }  // namespace folio::cli

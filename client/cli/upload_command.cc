@@ -20,12 +20,12 @@ struct UploadFlags {
   bool detach = false;
 };
 
-absl::Status Upload(const UploadFlags& flags, Session& session) {
+absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   const auto strategy = BuildStrategy(flags.strategy);
   if (!strategy.ok()) return strategy.status();
   const auto source = client::FileSource::Open(flags.file);
   if (!source.ok()) return AsFileError(source.status());
-  const auto client = session.Connect();
+  const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
   client::UploadOptions options;
   options.document_id = flags.id;
@@ -33,15 +33,15 @@ absl::Status Upload(const UploadFlags& flags, Session& session) {
       flags.name.empty() ? std::filesystem::path(flags.file).filename().string() : flags.name;
   options.strategy = *strategy;
   options.detach = flags.detach;
-  options.cancel = session.cancel;
+  options.cancel = invocation.cancel;
   const absl::StatusOr<v1::Document> document =
-      UploadWithProgress(**client, session, **source, options);
+      UploadWithProgress(**client, invocation, **source, options);
   if (!document.ok()) return document.status();
-  if (session.json) return absl::OkStatus();
-  session.console.out << document->document_id() << std::endl;
-  session.console.err << FormatBytes(document->size_bytes()) << ", " << document->token_count()
-                      << " tokens, " << document->prefilled_tokens() << " prefilled; KV "
-                      << FormatBytes(document->device_kv_bytes()) << std::endl;
+  if (invocation.json) return absl::OkStatus();
+  invocation.console.out << document->document_id() << std::endl;
+  invocation.console.err << FormatBytes(document->size_bytes()) << ", " << document->token_count()
+                         << " tokens, " << document->prefilled_tokens() << " prefilled; KV "
+                         << FormatBytes(document->device_kv_bytes()) << std::endl;
   return absl::OkStatus();
 }
 
@@ -56,7 +56,7 @@ Command AddUploadCommand(CLI::App& root) {
   app->add_option("--name", flags->name, "Name for people (default: the file's)");
   app->add_flag("--detach", flags->detach, "Return when the text is there; the prefill goes on");
   AddStrategyFlags(*app, flags->strategy);
-  return {app, [flags](Session& session) { return Upload(*flags, session); }};
+  return {app, [flags](Invocation& invocation) { return Upload(*flags, invocation); }};
 }
 
 }  // namespace folio::cli

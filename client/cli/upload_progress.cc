@@ -5,13 +5,13 @@
 
 namespace folio::cli {
 
-absl::StatusOr<v1::Document> UploadWithProgress(client::Client& client, Session& session,
+absl::StatusOr<v1::Document> UploadWithProgress(client::Client& client, Invocation& invocation,
                                                 const client::DocumentSource& source,
                                                 const client::UploadOptions& options) {
-  ProgressLine line(session.console);
+  ProgressLine line(invocation.console);
   Progress bytes{.label = "upload", .unit = ProgressUnit::kBytes, .total = source.size_bytes()};
   return client.UploadDocument(source, options, [&](const v1::UploadDocumentEvent& event) {
-    if (session.json) WriteJsonLine(session.console.out, event);
+    if (invocation.json) WriteJsonLine(invocation.console.out, event);
     if (event.has_created()) {
       bytes.done = bytes.skipped = event.created().next_offset();
       line.Update(bytes);

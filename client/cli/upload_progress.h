@@ -12,7 +12,7 @@ namespace folio::cli {
 // Uploads with a progress bar on stderr: bytes while they are sent, then tokens of the prefill.
 // With
 // --json every event is a line on stdout instead.  Errors: of Client::UploadDocument.
-absl::StatusOr<v1::Document> UploadWithProgress(client::Client& client, Session& session,
+absl::StatusOr<v1::Document> UploadWithProgress(client::Client& client, Invocation& invocation,
                                                 const client::DocumentSource& source,
                                                 const client::UploadOptions& options);
 

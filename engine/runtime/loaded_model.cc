@@ -55,6 +55,20 @@ absl::StatusOr<DType> KvDType(const EngineOptions& options, DType weights) {
       absl::StrCat("kv_dtype is '", options.kv_dtype, "', must be auto, fp32 or bf16"));
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options) {
+  CpuBackendOptions backend;
+  backend.num_threads = options.num_threads > 0 ? options.num_threads : UsableCpus();
+  if (options.cpu_isa == "auto") return CreateCpuBackend(backend);
+  for (Isa isa : kAllIsas) {
+    if (options.cpu_isa != IsaName(isa)) continue;
+    backend.isa = isa;
+    return CreateCpuBackend(backend);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("cpu_isa is '", options.cpu_isa,
+                   "', must be auto, portable, avx2, avx512 or avx512_bf16"));
+}
+
 int64_t CountParameters(const ModelConfig& config, const Weights& weights) {
   int64_t count = weights.embedding->rows() * weights.embedding->cols();
   if (!config.tie_word_embeddings) count *= 2;
@@ -134,9 +148,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
   }
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllLlamaTensors(model->config));
-  CpuBackendOptions backend_options;
-  backend_options.num_threads = options.num_threads > 0 ? options.num_threads : UsableCpus();
-  FOLIO_ASSIGN_OR_RETURN(model->backend, CreateCpuBackend(backend_options));
+  FOLIO_ASSIGN_OR_RETURN(model->backend, MakeBackend(options));
   FOLIO_ASSIGN_OR_RETURN(model->weights,
                          LoadWeights(model->config, checkpoint, model->backend.get()));
   FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));

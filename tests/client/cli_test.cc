@@ -153,6 +153,7 @@ TEST(Format, NumbersAreReadable) {
   EXPECT_EQ(FormatBytes(512), "512 B");
   EXPECT_EQ(FormatBytes(1536), "1.5 KiB");
   EXPECT_EQ(FormatBytes(uint64_t{3} << 30), "3.0 GiB");
+  EXPECT_EQ(FormatSeconds(0.0083), "8.3 ms");
   EXPECT_EQ(FormatSeconds(0.25), "0.25 s");
   EXPECT_EQ(FormatSeconds(12), "12 s");
   EXPECT_EQ(FormatSeconds(185), "3 min 05 s");

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "engine/backend/cpu/isa.h"
 #include "engine/model/safetensors_file.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -88,6 +89,68 @@ TEST_P(TransformersLogits, AreCloseWithACacheInBf16) {
 
 INSTANTIATE_TEST_SUITE_P(Golden, TransformersLogits, testing::ValuesIn(Cases("golden/llama")),
                          [](const auto& info) { return info.param; });
+
+// Every set of kernels this CPU can run, on the same cases; the cache in both formats.
+class EveryIsa : public testing::TestWithParam<Isa> {
+ protected:
+  void SetUp() override {
+    if (!CpuSupports(GetParam())) GTEST_SKIP() << "this CPU has no " << IsaName(GetParam());
+  }
+};
+
+TEST_P(EveryIsa, LogitsAreEqual) {
+  for (const std::string name : {"gqa8", "odd_sizes", "bf16", "fp16"}) {
+    const std::string dir = TestData("golden/llama/" + name);
+    const Golden golden = ReadGolden(dir);
+    auto model = LoadTestModel(dir, {.kv_dtype = "fp32", .cpu_isa = IsaName(GetParam())});
+    // The bf16 dot product rounds activations too.
+    const bool rounds = name == "bf16" && GetParam() == Isa::kAvx512Bf16;
+    EXPECT_LE(MaxAbsDifference(AllLogits(model.get(), FullPlan(), golden.tokens, {50, 1, 3}),
+                               golden.logits),
+              rounds ? 2e-1f : 1e-4f)
+        << name;
+  }
+}
+
+TEST_P(EveryIsa, StrategiesAreEqualAndCloseWithACacheInBf16) {
+  for (const std::string name : {"gqa_long_heads_k4", "gqa8_lm_infinite_g20_d12"}) {
+    const std::string dir = TestData("golden/strategies/" + name);
+    const Golden golden = ReadGolden(dir);
+    const auto params = nlohmann::json::parse(std::ifstream(dir + "/params.json"));
+    const std::string model_dir = TestData("golden/" + params["model"].get<std::string>());
+    auto exact = LoadTestModel(model_dir, {.kv_dtype = "fp32", .cpu_isa = IsaName(GetParam())});
+    EXPECT_LE(MaxAbsDifference(AllLogits(exact.get(), PlanOf(params), golden.tokens, {60, 1}),
+                               golden.logits),
+              1e-4f)
+        << name;
+    if (params["strategy"] == "long_heads") continue;  // rounding may flip a choice of chunks
+    auto half = LoadTestModel(model_dir, {.kv_dtype = "bf16", .cpu_isa = IsaName(GetParam())});
+    EXPECT_LE(MaxAbsDifference(AllLogits(half.get(), PlanOf(params), golden.tokens, {60, 1}),
+                               golden.logits),
+              0.3f)
+        << name;
+  }
+}
+
+// Pages of 32 and chunks of one page, pages of 16 and chunks of two: the same function.
+TEST_P(EveryIsa, PageSizeDoesNotMatter) {
+  const std::string dir = TestData("golden/llama/gqa");
+  AttentionPlan plan = FullPlan();
+  plan.stages[0].rows_end = 128;
+  plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
+                         .distance = AttentionStage::Distance::kCompacted,
+                         .rows_begin = 128});
+  plan.selection = {32, 1};
+  const auto tokens = RandomTokens(400, 32, 3);
+  auto small = LoadTestModel(dir, {.page_tokens = 16, .cpu_isa = IsaName(GetParam())});
+  auto large = LoadTestModel(dir, {.page_tokens = 32, .cpu_isa = IsaName(GetParam())});
+  EXPECT_LE(MaxAbsDifference(AllLogits(small.get(), plan, tokens, {90, 1, 40}),
+                             AllLogits(large.get(), plan, tokens, {90, 1, 40})),
+            1e-4f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, EveryIsa, testing::ValuesIn(kAllIsas),
+                         [](const auto& info) { return std::string(IsaName(info.param)); });
 
 class ReferenceStrategies : public testing::TestWithParam<std::string> {};
 

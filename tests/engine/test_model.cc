@@ -38,6 +38,7 @@ std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOp
   engine.num_threads = options.num_threads;
   engine.page_tokens = options.page_tokens;
   engine.kv_dtype = options.kv_dtype;
+  engine.cpu_isa = options.cpu_isa;
   engine.kv_bytes = options.kv_bytes;
   engine.step_tokens = options.step_tokens;
   engine.prefill_share_tokens = options.step_tokens;

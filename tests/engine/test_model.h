@@ -28,6 +28,7 @@ class TempDir {
 struct ModelOptions {
   int page_tokens = 16;
   std::string kv_dtype = "auto";
+  std::string cpu_isa = "auto";
   int num_threads = 2;
   int64_t kv_bytes = int64_t{256} << 20;
   int step_tokens = 512;

@@ -12,6 +12,8 @@ enum class Isa : uint8_t {
   kAvx512Bf16,  // and the bf16 dot product
 };
 
+inline constexpr Isa kAllIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+
 const char* IsaName(Isa isa);
 
 // Whether this CPU can run kernels of `isa`.

@@ -1,0 +1,81 @@
+"""The folder tree is the architecture: checks every #include against the layers of the design."""
+import pathlib
+import re
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+INCLUDE = re.compile(r'^\s*#include\s*[<"]([^>"]+)[>"]', re.M)
+
+# Folder of engine/ -> folders of engine/ that it may include, itself aside.
+ENGINE = {
+    "base": set(),
+    "tensor": set(),
+    "types": {"tensor"},
+    "attention": {"base", "types", "tensor"},
+    "backend": {"base", "types", "tensor", "attention"},
+    "kv": {"base", "types", "tensor"},
+    "model": {"base", "types", "tensor", "backend"},
+    "tokenizer": {"base", "model"},
+    "sampling": {"base", "types"},
+    "sched": {"base", "types", "tensor", "kv", "attention", "sampling"},
+    "runtime": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
+                "sampling", "sched"},
+    "tools": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
+              "sampling", "sched", "runtime"},
+}
+SERVER_MAY_USE = {"runtime", "types", "tokenizer", "base"}
+NETWORK = re.compile(r"^(grpc|google/protobuf|google/rpc|prometheus|folio/v1)")
+
+
+def sources(folder):
+    for path in sorted((ROOT / folder).rglob("*")):
+        if path.suffix in (".h", ".cc", ".cu", ".cuh"):
+            yield path, INCLUDE.findall(path.read_text())
+
+
+def violations(folder, allowed):
+    """['file includes header'] where allowed(path, header) is false."""
+    return [f"{path.relative_to(ROOT)} includes {header}"
+            for path, headers in sources(folder) for header in headers if not allowed(path, header)]
+
+
+class Layering(unittest.TestCase):
+    def test_engine_folders_include_only_lower_ones(self):
+        def allowed(path, header):
+            if not header.startswith("engine/"):
+                return True
+            own = path.relative_to(ROOT).parts[1]
+            used = header.split("/")[1]
+            return used == own or used in ENGINE[own]
+        self.assertEqual(violations("engine", allowed), [])
+
+    def test_every_engine_folder_has_its_place(self):
+        folders = {p.name for p in (ROOT / "engine").iterdir() if p.is_dir()}
+        self.assertEqual(folders, set(ENGINE))
+
+    def test_engine_knows_no_network(self):
+        self.assertEqual(violations("engine", lambda _, header: not NETWORK.match(header)), [])
+
+    def test_server_sees_the_engine_through_its_front_door(self):
+        def allowed(_, header):
+            parts = header.split("/")
+            if parts[0] == "engine":
+                return parts[1] in SERVER_MAY_USE
+            return parts[0] not in ("client", "loadtest") and "cuda" not in header
+        self.assertEqual(violations("server", allowed), [])
+
+    def test_client_and_load_generator_see_the_api_only(self):
+        for folder in ("client", "loadtest"):
+            self.assertEqual(
+                violations(folder, lambda _, h: not h.startswith(("engine/", "server/"))), [])
+
+    def test_attention_never_sees_a_backend(self):
+        self.assertEqual(
+            violations("engine/attention", lambda _, h: not h.startswith("engine/backend")), [])
+
+    def test_the_check_can_fail(self):
+        self.assertNotEqual(violations("engine", lambda _, header: header != "engine/types/kv_types.h"), [])
+
+
+if __name__ == "__main__":
+    unittest.main()

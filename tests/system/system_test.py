@@ -1,0 +1,232 @@
+"""The whole product as its users run it: server, command line client, load generator, on the bundled model."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from running_server import RunningServer  # noqa: E402
+
+BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
+MODEL = ROOT / "models" / "folio-tiny"
+QUESTION = "What is the pass key? The pass key is"
+GRASS = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+
+
+def haystack(repeats, key, depth=0.5):
+    half = int(repeats * depth)
+    needle = f"The pass key is {key}. Remember it. {key} is the pass key. "
+    return (GRASS * half + needle + GRASS * (repeats - half)).strip()
+
+
+def wait_for(condition, what, seconds=60):
+    """Polls until the condition holds: these are other processes, there is nothing to wait on."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not reached: {what}")
+        time.sleep(0.02)
+
+
+class SystemTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.TemporaryDirectory()
+        cls.server = RunningServer(BIN, MODEL, "--kv-bytes=1500000000").__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__()
+        cls.directory.cleanup()
+
+    def path(self, name, text):
+        path = pathlib.Path(self.directory.name) / name
+        path.write_text(text)
+        return path
+
+    def kv_used(self):
+        return self.server.metrics()['folio_kv_cache_bytes{tier="device",state="used"}']
+
+    def ask(self, *args):
+        result = self.server.folio("--json", "ask", *args)
+        events = [json.loads(line) for line in result.stdout.splitlines()]
+        text = "".join(e["delta"].get("text", "") for e in events if "delta" in e)
+        return result.returncode, events, text
+
+    def test_long_heads_finds_the_fact_that_lm_infinite_cannot_see(self):
+        path = self.path("hay.txt", haystack(120, 51627))
+        answers = {s: self.ask("--document", path, "--question", QUESTION, "--strategy", s,
+                               "--max-new-tokens", 7)[2] for s in ("long_heads", "lm_infinite")}
+        self.assertEqual(answers["long_heads"].strip()[:5], "51627")
+        self.assertNotEqual(answers["lm_infinite"].strip()[:5], "51627")
+
+    def test_second_question_reuses_the_document(self):
+        path = self.path("reuse.txt", haystack(40, 10203))
+        self.ask("--document", path, "--question", QUESTION)
+        _, events, _ = self.ask("--document", path, "--question", QUESTION)
+        usage = events[-1]["completed"]["usage"]
+        self.assertGreater(int(usage["cached_tokens"]), 1000)
+        self.assertLess(int(usage["prompt_tokens"]) - int(usage["cached_tokens"]), 40)
+
+    def test_events_come_in_order_and_numbered(self):
+        _, events, _ = self.ask("--question", "In the beginning", "--max-new-tokens", 5)
+        self.assertIn("accepted", events[0])
+        self.assertIn("completed", events[-1])
+        self.assertEqual([int(e.get("sequence", 0)) for e in events], list(range(len(events))))
+
+    def test_sampling_is_reproducible_by_its_seed(self):
+        flags = ["--question", "And it came to pass", "--max-new-tokens", 20, "--temperature", 1.0]
+        first, second, other = (self.ask(*flags, "--seed", seed)[2] for seed in (7, 7, 8))
+        self.assertEqual(first, second)
+        self.assertNotEqual(first, other)
+
+    def test_stop_string_never_appears(self):
+        _, events, text = self.ask("--question", GRASS.strip(), "--max-new-tokens", 60, "--stop", "yellow")
+        self.assertNotIn("yellow", text)
+        self.assertEqual(events[-1]["completed"].get("stop_string"), "yellow")
+
+    def test_bad_requests_are_named_and_the_server_lives(self):
+        cases = [
+            (["--question", "hi", "--max-new-tokens", 0], "max_new_tokens"),
+            (["--question", "hi", "--strategy", "long_heads", "--chunk-size", 24], "chunk_size"),
+            (["--question", "hi", "--strategy", "lm_infinite", "--window", 100000], "window"),
+            (["--question", "hi", "--temperature", -1], "temperature"),
+            (["--question", "", "--max-new-tokens", 1], "empty"),
+            (["--document", "no-such-document", "--question", "hi"], "no-such-document"),
+        ]
+        for args, word in cases:
+            result = self.server.folio("ask", *args)
+            self.assertNotEqual(result.returncode, 0, args)
+            self.assertIn(word, result.stderr, args)
+            self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        self.assertEqual(self.server.folio("info").returncode, 0)
+
+    def test_invalid_utf8_upload_is_refused_with_its_offset(self):
+        path = pathlib.Path(self.directory.name) / "bad.txt"
+        path.write_bytes(b"good text " * 10 + b"\xff\xfe" + b" more")
+        result = self.server.folio("upload", path, "--id", "bad-text")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("100", result.stderr)
+        self.server.folio("docs", "delete", "bad-text")
+
+    def test_interrupt_cancels_on_the_server(self):
+        before = self.kv_used()
+        process = self.server.start_folio("--json", "ask", "--question", "Once", "--max-new-tokens", 16000,
+                                          "--strategy", "full", "--ignore-eos")
+        for line in process.stdout:
+            if '"delta"' in line:
+                break
+        self.assertGreater(self.kv_used(), before)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 130)
+        wait_for(lambda: self.kv_used() == before, "the pages of a cancelled request are free")
+
+    def test_killed_client_frees_its_pages_too(self):
+        before = self.kv_used()
+        process = self.server.start_folio("--json", "ask", "--question", GRASS * 30, "--max-new-tokens", 16000,
+                                          "--ignore-eos")
+        for line in process.stdout:
+            if '"delta"' in line:
+                break
+        process.kill()
+        process.communicate()
+        wait_for(lambda: self.kv_used() == before, "the pages of a vanished client are free")
+
+    def test_thirty_two_mixed_streams_answer_like_alone(self):
+        result = subprocess.run(
+            [str(BIN / "folio-loadtest"), "--server", self.server.address, "--concurrency", "32",
+             "--num-requests", "96", "--strategies", "full:1,lm_infinite:1,long_heads:1",
+             "--prompt-tokens", "30:0.6,600:0.4", "--output-tokens", "12:1,30:1", "--verify-greedy", "--seed", "3"],
+            capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+    def test_load_with_cancellations_leaves_nothing_behind(self):
+        before = self.kv_used()
+        result = subprocess.run(
+            [str(BIN / "folio-loadtest"), "--server", self.server.address, "--concurrency", "16",
+             "--num-requests", "300", "--strategies", "full:1,lm_infinite:1,long_heads:1",
+             "--prompt-tokens", "40:0.5,1500:0.5", "--output-tokens", "30:1", "--cancel-fraction", "0.7"],
+            capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        wait_for(lambda: self.kv_used() == before, "all pages are free after cancellations")
+
+    def test_metrics_tell_what_happened(self):
+        self.ask("--question", "hello", "--max-new-tokens", 3, "--strategy", "full")
+        metrics = self.server.metrics()
+        self.assertGreater(metrics['folio_generation_tokens_total{strategy="full"}'], 0)
+        self.assertEqual(metrics["folio_num_requests_running"], 0)
+        for name in ("folio_process_resident_memory_bytes", "folio_engine_steps_total",
+                     'folio_prompt_tokens_total{source="computed"}'):
+            self.assertGreater(metrics[name], 0, name)
+
+
+class LifeCycle(unittest.TestCase):
+    def run_server(self, model):
+        return subprocess.run([str(BIN / "folio-server"), f"--model={model}", "--listen=127.0.0.1:0",
+                               "--metrics-listen=off", "--kv-bytes=100000000"],
+                              capture_output=True, text=True, timeout=60)
+
+    def test_bad_models_end_with_one_clear_line(self):
+        with tempfile.TemporaryDirectory() as directory:
+            copy = pathlib.Path(directory) / "model"
+
+            def broken(change):
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(MODEL, copy)
+                change()
+                result = self.run_server(copy)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                lines = [l for l in result.stderr.splitlines() if l.startswith("folio-server: ")]
+                self.assertEqual(len(lines), 1, result.stderr)
+                return lines[0]
+
+            weights = copy / "model.safetensors"
+            self.assertIn("tokenizer.model", broken(lambda: (copy / "tokenizer.model").unlink()))
+            self.assertIn("config.json", broken(lambda: (copy / "config.json").unlink()))
+            self.assertIn("safetensors", broken(lambda: weights.write_bytes(weights.read_bytes()[:-100])))
+            self.assertIn("safetensors", broken(lambda: weights.write_bytes(struct.pack("<Q", 1 << 60))))
+
+            def nonsense():
+                config = json.loads((copy / "config.json").read_text())
+                config["num_attention_heads"] = -3
+                (copy / "config.json").write_text(json.dumps(config))
+            self.assertIn("num_attention_heads", broken(nonsense))
+
+    def test_termination_lets_a_stream_end_and_exits_with_0(self):
+        with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--drain-seconds=60") as server:
+            process = server.start_folio("--json", "ask", "--question", "Once", "--max-new-tokens", 1500,
+                                         "--strategy", "lm_infinite", "--ignore-eos")
+            for line in process.stdout:
+                if '"delta"' in line:
+                    break
+            self.assertEqual(server.stop(), 0)
+            rest = process.communicate()[0]
+            self.assertIn('"completed"', rest)
+
+    def test_queue_limit_refuses_with_a_retry_delay(self):
+        with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--max-running-requests=1",
+                           "--max-queued-requests=1") as server:
+            flags = ["--json", "ask", "--question", "Once", "--max-new-tokens", 16000, "--ignore-eos",
+                     "--strategy", "lm_infinite"]
+            running = [server.start_folio(*flags) for _ in range(2)]
+            wait_for(lambda: server.metrics()["folio_num_requests_waiting"] == 1, "one request waits")
+            refused = server.folio("--json", "ask", "--question", "Me too")
+            error = json.loads(refused.stdout.splitlines()[-1])["error"]
+            self.assertEqual(error["code"], "RESOURCE_EXHAUSTED")
+            self.assertGreater(error["retry_delay_seconds"], 0)
+            for process in running:
+                process.send_signal(signal.SIGINT)
+                process.communicate()
+
+
+if __name__ == "__main__":
+    unittest.main()
