@@ -218,7 +218,11 @@ class LifeCycle(unittest.TestCase):
             flags = ["--json", "ask", "--question", "Once", "--max-new-tokens", 16000, "--ignore-eos",
                      "--strategy", "lm_infinite"]
             running = [server.start_folio(*flags) for _ in range(2)]
-            wait_for(lambda: server.metrics()["folio_num_requests_waiting"] == 1, "one request waits")
+
+            def full():
+                metrics = server.metrics()
+                return (metrics["folio_num_requests_running"], metrics["folio_num_requests_waiting"]) == (1, 1)
+            wait_for(full, "one request runs and one waits")
             refused = server.folio("--json", "ask", "--question", "Me too")
             error = json.loads(refused.stdout.splitlines()[-1])["error"]
             self.assertEqual(error["code"], "RESOURCE_EXHAUSTED")
