@@ -15,36 +15,56 @@ std::string FreshId() {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<UploadState>> DocumentRegistry::OpenOrResume(
-    const std::string& id, const std::string& display_name, const Tokenizer& tokenizer) {
+absl::StatusOr<DocumentRegistry::Opened> DocumentRegistry::FindOrCreate(const Fresh& fresh) {
   std::lock_guard<std::mutex> lock(mu_);
-  const auto it = uploads_.find(id);
-  if (it != uploads_.end()) return it->second;
-  if (static_cast<int>(uploads_.size()) >= max_documents_) {
+  const auto it = documents_.find(fresh.id);
+  if (it != documents_.end()) return Opened{it->second, false};
+  if (static_cast<int>(documents_.size()) >= max_documents_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the server holds its limit of ", max_documents_,
                      " documents; delete some or raise --max-documents"));
   }
-  const std::string name = id.empty() ? FreshId() : id;
-  auto state = std::make_shared<UploadState>(tokenizer, name, display_name);
-  uploads_.emplace(name, state);
-  return state;
+  const std::string id = fresh.id.empty() ? FreshId() : fresh.id;
+  auto state =
+      std::make_shared<UploadState>(id, fresh.display_name, fresh.strategy, fresh.tokenizer);
+  documents_.emplace(id, state);
+  return Opened{std::move(state), true};
 }
 
 std::shared_ptr<UploadState> DocumentRegistry::Find(const std::string& id) const {
   std::lock_guard<std::mutex> lock(mu_);
-  const auto it = uploads_.find(id);
-  return it == uploads_.end() ? nullptr : it->second;
+  const auto it = documents_.find(id);
+  return it == documents_.end() ? nullptr : it->second;
 }
 
-void DocumentRegistry::Erase(const std::string& id) {
+std::vector<std::shared_ptr<UploadState>> DocumentRegistry::List(const std::string& after,
+                                                                 size_t count) const {
   std::lock_guard<std::mutex> lock(mu_);
-  uploads_.erase(id);
+  std::vector<std::shared_ptr<UploadState>> list;
+  for (auto it = documents_.upper_bound(after); it != documents_.end() && list.size() < count;
+       ++it) {
+    list.push_back(it->second);
+  }
+  return list;
+}
+
+bool DocumentRegistry::Erase(const std::string& id) {
+  std::lock_guard<std::mutex> lock(mu_);
+  return documents_.erase(id) > 0;
 }
 
 int DocumentRegistry::size() const {
   std::lock_guard<std::mutex> lock(mu_);
-  return static_cast<int>(uploads_.size());
+  return static_cast<int>(documents_.size());
+}
+
+DocumentInfo DescribeDocument(const Engine& engine, const UploadState& state) {
+  DocumentInfo info = engine.GetDocument(state.id).value_or(DocumentInfo{});
+  info.id = state.id;
+  if (info.strategy.name.empty()) info.strategy = state.strategy;
+  std::lock_guard<std::mutex> lock(state.mu);
+  if (!state.error.ok()) info.status = state.error;
+  return info;
 }
 
 }  // namespace folio::server

@@ -1,6 +1,8 @@
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 
+#include <chrono>
+#include <cmath>
 #include <mutex>
 #include <utility>
 
@@ -23,6 +25,10 @@ MetricFamily Family(const std::string& name, const std::string& help, MetricType
   return family;
 }
 
+constexpr double kRateWindowSeconds = 5;
+// Scrapes that follow each other closely share one sample.
+constexpr double kMinSampleSeconds = 0.5;
+
 void Add(MetricFamily* family, double value, Labels labels = {}) {
   ClientMetric metric;
   metric.label = std::move(labels);
@@ -31,11 +37,35 @@ void Add(MetricFamily* family, double value, Labels labels = {}) {
   family->metric.push_back(std::move(metric));
 }
 
+// Tokens per second, an exponentially weighted mean over about kRateWindowSeconds. A convenience:
+// rate() of the counters is exact.
+class TokenRate {
+ public:
+  double Sample(int64_t tokens, double seconds) {
+    if (seconds_ == 0) {
+      seconds_ = seconds;
+      tokens_ = tokens;
+    }
+    const double elapsed = seconds - seconds_;
+    if (elapsed < kMinSampleSeconds) return rate_;
+    const double kept = std::exp(-elapsed / kRateWindowSeconds);
+    rate_ = kept * rate_ + (1 - kept) * static_cast<double>(tokens - tokens_) / elapsed;
+    seconds_ = seconds;
+    tokens_ = tokens;
+    return rate_;
+  }
+
+ private:
+  double seconds_ = 0;
+  int64_t tokens_ = 0;
+  double rate_ = 0;
+};
+
 // Reads the engine when scraped.
 class EngineGauges final : public prometheus::Collectable {
  public:
-  EngineGauges(std::function<Engine*()> engine, std::function<int()> num_documents)
-      : engine_(std::move(engine)), num_documents_(std::move(num_documents)) {}
+  EngineGauges(std::function<Engine*()> engine, std::function<DocumentCounts()> documents)
+      : engine_(std::move(engine)), documents_(std::move(documents)) {}
 
   std::vector<MetricFamily> Collect() const override;
 
@@ -48,13 +78,13 @@ class EngineGauges final : public prometheus::Collectable {
   void CollectTokens(const EngineStats& stats) const;
 
   const std::function<Engine*()> engine_;
-  const std::function<int()> num_documents_;
+  const std::function<DocumentCounts()> documents_;
 
   // Scrapes run one at a time.
   mutable std::mutex mu_;
   mutable std::vector<MetricFamily>* families_ = nullptr;
-  mutable EngineStats last_;
-  mutable double last_seconds_ = 0;
+  mutable TokenRate prefill_rate_;
+  mutable TokenRate decode_rate_;
 };
 
 void EngineGauges::CollectMemory(const Engine& engine, const EngineStats& stats) const {
@@ -83,17 +113,13 @@ void EngineGauges::CollectTokens(const EngineStats& stats) const {
       Family("folio_prompt_tokens_total", "Prompt tokens by source.", MetricType::Counter));
   Add(&families_->back(), static_cast<double>(stats.prefill_tokens), {{"source", "computed"}});
   Add(&families_->back(), static_cast<double>(stats.cached_tokens), {{"source", "cached"}});
-  const double now = stats.last_step_unix_seconds;
-  const double seconds = now - last_seconds_;
-  families_->push_back(Family("folio_tokens_per_second", "Mean since the last scrape; rate() of the "
-                              "counters is exact.", MetricType::Gauge));
-  const auto rate = [&](int64_t value, int64_t before) {
-    return last_seconds_ > 0 && seconds > 0 ? static_cast<double>(value - before) / seconds : 0.0;
-  };
-  Add(&families_->back(), rate(stats.prefill_tokens, last_.prefill_tokens), {{"phase", "prefill"}});
-  Add(&families_->back(), rate(stats.decode_tokens, last_.decode_tokens), {{"phase", "decode"}});
-  last_ = stats;
-  last_seconds_ = now;
+  const double now =
+      std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  families_->push_back(Family("folio_tokens_per_second",
+                              "Mean of some seconds; rate() of the counters is exact.",
+                              MetricType::Gauge));
+  Add(&families_->back(), prefill_rate_.Sample(stats.prefill_tokens, now), {{"phase", "prefill"}});
+  Add(&families_->back(), decode_rate_.Sample(stats.decode_tokens, now), {{"phase", "decode"}});
 }
 
 std::vector<MetricFamily> EngineGauges::Collect() const {
@@ -102,7 +128,8 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   families_ = &families;
   Gauge("folio_process_resident_memory_bytes", "Resident memory of the process.",
         static_cast<double>(ResidentBytes()));
-  Gauge("folio_documents", "Documents held.", num_documents_());
+  families.push_back(Family("folio_documents", "Documents held.", MetricType::Gauge));
+  for (const auto& [state, count] : documents_()) Add(&families.back(), count, {{"state", state}});
   const Engine* engine = engine_();
   if (engine == nullptr) return families;
   const EngineStats stats = engine->Stats();
@@ -123,8 +150,8 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
 }  // namespace
 
 std::shared_ptr<prometheus::Collectable> Metrics::EngineCollectable(
-    std::function<Engine*()> engine, std::function<int()> num_documents) {
-  return std::make_shared<EngineGauges>(std::move(engine), std::move(num_documents));
+    std::function<Engine*()> engine, std::function<DocumentCounts()> documents) {
+  return std::make_shared<EngineGauges>(std::move(engine), std::move(documents));
 }
 
 }  // namespace folio::server

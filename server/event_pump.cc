@@ -13,12 +13,21 @@ class EventPump::Sink final : public EventSink {
   const std::shared_ptr<PumpTarget> target_;
 };
 
-EventPump::EventPump() : thread_([this] { Main(); }) {}
+// One round of the pump thread; its vectors keep their memory from round to round.
+struct EventPump::Turn {
+  Inbox events;
+  std::vector<std::shared_ptr<PumpTarget>> targets;  // empty when it is not time
+  std::optional<absl::Status> stop_all;
+  // By the real clock: how often to look at the time is no matter of what the time is.
+  SteadyTime next_tick = std::chrono::steady_clock::now();
+};
+
+EventPump::EventPump(Clock clock) : clock_(std::move(clock)), thread_([this] { Main(); }) {}
 
 EventPump::~EventPump() {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    stopping_ = true;
+    ending_ = true;
   }
   wake_.notify_one();
   thread_.join();
@@ -31,14 +40,22 @@ std::shared_ptr<EventSink> EventPump::SinkFor(std::shared_ptr<PumpTarget> target
 void EventPump::Register(std::shared_ptr<PumpTarget> target) {
   {
     std::lock_guard<std::mutex> lock(mu_);
-    ticking_.insert(std::move(target));
+    registered_.insert(std::move(target));
   }
   wake_.notify_one();
 }
 
 void EventPump::Unregister(const std::shared_ptr<PumpTarget>& target) {
   std::lock_guard<std::mutex> lock(mu_);
-  ticking_.erase(target);
+  registered_.erase(target);
+}
+
+void EventPump::StopAll(const absl::Status& status) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    stop_all_ = status;
+  }
+  wake_.notify_one();
 }
 
 void EventPump::Post(const std::shared_ptr<PumpTarget>& target, Event event) {
@@ -51,34 +68,38 @@ void EventPump::Post(const std::shared_ptr<PumpTarget>& target, Event event) {
   if (was_empty) wake_.notify_one();
 }
 
+bool EventPump::Take(Turn* turn) {
+  std::unique_lock<std::mutex> lock(mu_);
+  const auto has_work = [this] { return ending_ || !inbox_.empty() || stop_all_.has_value(); };
+  if (registered_.empty()) {
+    wake_.wait(lock, [&] { return has_work() || !registered_.empty(); });
+  } else {
+    wake_.wait_until(lock, turn->next_tick, has_work);
+  }
+  turn->events.swap(inbox_);
+  turn->stop_all.swap(stop_all_);
+  const SteadyTime now = std::chrono::steady_clock::now();
+  if (now >= turn->next_tick || turn->stop_all.has_value()) {
+    turn->targets.assign(registered_.begin(), registered_.end());
+    turn->next_tick = now + kTick;
+  }
+  return !ending_;
+}
+
 void EventPump::Main() {
-  std::vector<std::pair<std::shared_ptr<PumpTarget>, Event>> events;
-  std::vector<std::shared_ptr<PumpTarget>> ticking;
-  SteadyTime next_tick = std::chrono::steady_clock::now();
-  for (;;) {
-    bool stopping;
-    {
-      std::unique_lock<std::mutex> lock(mu_);
-      const auto has_work = [this] { return stopping_ || !inbox_.empty(); };
-      if (ticking_.empty()) {
-        wake_.wait(lock, [&] { return has_work() || !ticking_.empty(); });
-      } else {
-        wake_.wait_until(lock, next_tick, has_work);
-      }
-      events.swap(inbox_);
-      stopping = stopping_;
-      const SteadyTime now = std::chrono::steady_clock::now();
-      if (now >= next_tick) {
-        ticking.assign(ticking_.begin(), ticking_.end());
-        next_tick = now + kTick;
-      }
+  Turn turn;
+  bool more = true;
+  while (more) {
+    more = Take(&turn);
+    for (auto& [target, event] : turn.events) target->Handle(std::move(event));
+    turn.events.clear();
+    const SteadyTime now = clock_();
+    for (const auto& target : turn.targets) {
+      if (turn.stop_all.has_value()) target->Stop(*turn.stop_all);
+      target->Tick(now);
     }
-    for (auto& [target, event] : events) target->Handle(std::move(event));
-    events.clear();
-    const SteadyTime now = std::chrono::steady_clock::now();
-    for (const auto& target : ticking) target->Tick(now);
-    ticking.clear();
-    if (stopping) return;
+    turn.targets.clear();
+    turn.stop_all.reset();
   }
 }
 

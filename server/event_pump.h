@@ -4,52 +4,67 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "engine/types/request.h"
+#include "server/clock.h"
 
 namespace folio::server {
 
-// One stream as the pump sees it.
+// One stream as the pump sees it. All calls come from the pump thread.
 class PumpTarget {
  public:
   virtual ~PumpTarget() = default;
-  // An event of the engine. On the pump thread.
+  // An event of the engine.
   virtual void Handle(Event event) = 0;
-  // Called about every EventPump::kTick while registered. On the pump thread.
+  // The time, about every EventPump::kTick while registered.
   virtual void Tick(SteadyTime now) = 0;
+  // The server is stopping: end with `status`.
+  virtual void Stop(const absl::Status& status) = 0;
 };
 
-// Carries events from the engine thread to the streams on a thread of its own, so that the engine never waits
-// for serialisation, and gives streams the time. Thread-safe.
+// Carries events from the engine thread to the streams on a thread of its own, so that the engine
+// never waits for serialisation, and gives streams the time. Thread-safe. Outlives the engine,
+// whose sinks it made.
 class EventPump {
  public:
   static constexpr std::chrono::milliseconds kTick{25};
 
-  EventPump();
+  explicit EventPump(Clock clock);
   // Delivers what is queued, then joins.
   ~EventPump();
 
-  // A sink for Engine::Submit whose events reach `target`; the target lives as long as the sink.
+  // A sink for the engine whose events reach `target`; the target lives as long as the sink.
   std::shared_ptr<EventSink> SinkFor(std::shared_ptr<PumpTarget> target);
 
   // Ticks begin and end.
   void Register(std::shared_ptr<PumpTarget> target);
   void Unregister(const std::shared_ptr<PumpTarget>& target);
 
+  // Calls Stop on every registered target, soon.
+  void StopAll(const absl::Status& status);
+
  private:
+  using Inbox = std::vector<std::pair<std::shared_ptr<PumpTarget>, Event>>;
+  struct Turn;
   class Sink;
+
   void Post(const std::shared_ptr<PumpTarget>& target, Event event);
   void Main();
+  // Waits for work and takes it; false when the pump is to end after this turn.
+  bool Take(Turn* turn);
 
+  const Clock clock_;
   std::mutex mu_;
   std::condition_variable wake_;
-  std::vector<std::pair<std::shared_ptr<PumpTarget>, Event>> inbox_;  // guarded by mu_
-  std::set<std::shared_ptr<PumpTarget>> ticking_;                     // guarded by mu_
-  bool stopping_ = false;                                             // guarded by mu_
+  Inbox inbox_;                                       // guarded by mu_
+  std::set<std::shared_ptr<PumpTarget>> registered_;  // guarded by mu_
+  std::optional<absl::Status> stop_all_;              // guarded by mu_
+  bool ending_ = false;                               // guarded by mu_
   std::thread thread_;
 };
 

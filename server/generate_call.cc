@@ -1,18 +1,21 @@
 #include "server/generate_call.h"
 
-#include <spdlog/spdlog.h>
-
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/logging.h"
 #include "server/request_mapping.h"
-#include "server/status_mapping.h"
 
 namespace folio::server {
 namespace {
 
-constexpr size_t kMaxWaitingEvents = 4096;
 constexpr uint32_t kDefaultHeartbeatMs = 5000;
+// A waiting delta takes more text in up to this size.
+constexpr size_t kMaxMergedBytes = 64 << 10;
+// How long one write may wait for the client to read, and after that for it to see the ABORTED.
+constexpr std::chrono::seconds kMaxWrite{60};
+constexpr std::chrono::seconds kAbortGrace{10};
 
 std::string RequestIdOf(const v1::GenerateRequest& request) {
   if (!request.request_id().empty()) return request.request_id();
@@ -20,23 +23,44 @@ std::string RequestIdOf(const v1::GenerateRequest& request) {
   return absl::StrCat("req-", absl::Hex(uint64_t{random()} << 32 | random(), absl::kZeroPad16));
 }
 
-int64_t Microseconds(SteadyTime time) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
-}
-
 double Seconds(SteadyTime from, SteadyTime to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Folds a delta into one that still waits for a slow reader.
-bool MergeDelta(const v1::Delta& from, v1::GenerateEvent* into) {
-  if (!into->has_delta()) return false;
-  v1::Delta* to = into->mutable_delta();
-  to->mutable_text()->append(from.text());
-  to->mutable_token_ids()->MergeFrom(from.token_ids());
-  to->mutable_logprobs()->MergeFrom(from.logprobs());
-  to->mutable_top_logprobs()->MergeFrom(from.top_logprobs());
-  return true;
+v1::Heartbeat::Phase ToProto(Phase phase) {
+  switch (phase) {
+    case Phase::kQueued:
+      return v1::Heartbeat::PHASE_QUEUED;
+    case Phase::kPrefill:
+      return v1::Heartbeat::PHASE_PREFILL;
+    case Phase::kDecode:
+      return v1::Heartbeat::PHASE_DECODE;
+  }
+  return v1::Heartbeat::PHASE_UNSPECIFIED;
+}
+
+// Folds an event into one of its kind that still waits for a slow reader: text is added, of
+// progress and signs of life only the newest matters. The number stays that of the waiting event.
+bool Merge(const v1::GenerateEvent& from, v1::GenerateEvent* into) {
+  if (from.event_case() != into->event_case()) return false;
+  const uint64_t sequence = into->sequence();
+  switch (from.event_case()) {
+    case v1::GenerateEvent::kDelta:
+      if (into->ByteSizeLong() > kMaxMergedBytes) return false;
+      into->mutable_delta()->mutable_text()->append(from.delta().text());
+      into->mutable_delta()->mutable_token_ids()->MergeFrom(from.delta().token_ids());
+      into->mutable_delta()->mutable_logprobs()->MergeFrom(from.delta().logprobs());
+      into->mutable_delta()->mutable_top_logprobs()->MergeFrom(from.delta().top_logprobs());
+      return true;
+    case v1::GenerateEvent::kQueued:
+    case v1::GenerateEvent::kPrefill:
+    case v1::GenerateEvent::kHeartbeat:
+      *into = from;
+      into->set_sequence(sequence);
+      return true;
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -45,9 +69,14 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
                                   const v1::GenerateRequest* request) {
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, request));
   call->self_ = call;
-  context->active_streams.fetch_add(1);
+  context->streams.Add();
   call->StartSendInitialMetadata();
+  if (grpc::Status refused = context->CheckAdmission(); !refused.ok()) {
+    call->writes_.Finish(std::move(refused));
+    return call.get();
+  }
   context->pump.Register(call);
+  context->num_preparing.fetch_add(1);
   context->pool.Post([call] { call->Prepare(); });
   return call.get();
 }
@@ -55,94 +84,132 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
 GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
                            const v1::GenerateRequest* request)
     : context_(context),
+      engine_(context->engine()),
       rpc_(rpc),
       request_(request),
       request_id_(RequestIdOf(*request)),
+      has_document_(request->has_document()),
       heartbeat_(request->response().has_heartbeat_interval_ms()
                      ? request->response().heartbeat_interval_ms()
                      : kDefaultHeartbeatMs),
-      writes_([this](const v1::GenerateEvent* event) { StartWrite(event); },
-              [this](grpc::Status status) { Finish(std::move(status)); }) {
-  last_event_us_ = Microseconds(arrived_);
-}
+      deadline_(rpc->deadline()),
+      arrived_(context->clock()),
+      writes_({.write =
+                   [this](const v1::GenerateEvent* event) {
+                     write_started_.store(context_->clock());
+                     StartWrite(event);
+                   },
+               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .merge = Merge}),
+      last_event_(arrived_) {}
 
 void GenerateCall::Prepare() {
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (cancelled_) return;  // OnCancel has finished the call
-  }
-  const auto engine = context_->engine();
-  if (!engine.ok()) {
-    context_->metrics->OnRejected(engine.status());
-    return FinishWith(ToGrpcStatus(engine.status()));
-  }
-  GenerateSpec spec;
-  grpc::Status status = FromProto(*request_, context_->options, &spec);
-  if (status.ok()) status = Tokenise(*engine, &spec);
-  if (status.ok()) status = Submit(*engine, std::move(spec));
-  if (status.ok()) return;
-  context_->metrics->OnRejected(absl::Status(static_cast<absl::StatusCode>(status.error_code()), ""));
-  FinishWith(status);
+  grpc::Status status = TryPrepare();
+  context_->num_preparing.fetch_sub(1);
+  if (!status.ok()) writes_.Finish(std::move(status));
 }
 
-grpc::Status GenerateCall::Tokenise(Engine* engine, GenerateSpec* spec) const {
-  const Tokenizer& tokenizer = engine->tokenizer();
-  const bool is_question = request_->has_document();
-  const v1::TokenIds* ids = nullptr;
-  const std::string* text = &request_->prompt();
-  if (request_->has_prompt_token_ids()) ids = &request_->prompt_token_ids();
-  if (is_question) {
-    text = &request_->document().text();
-    if (request_->document().has_token_ids()) ids = &request_->document().token_ids();
+grpc::Status GenerateCall::TryPrepare() {
+  const auto ended = [this]() -> grpc::Status {
+    const auto reason = end_reason();
+    if (!reason.has_value()) return grpc::Status::OK;
+    context_->metrics->OnFailed(*reason, "tokenise");
+    return ToGrpcStatus(*reason, {{}, {{"phase", "tokenise"}}, {}});
+  };
+  if (grpc::Status status = ended(); !status.ok()) return status;
+  GenerateSpec spec;
+  if (grpc::Status status = FromProto(*request_, context_->options, &spec); !status.ok()) {
+    return status;
   }
-  if (ids != nullptr) {
-    for (uint32_t id : ids->ids()) {
-      if (id >= static_cast<uint32_t>(engine->info().shape.vocab_size)) {
-        return BadField("token_ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
-                                                  engine->info().shape.vocab_size));
-      }
-    }
-    spec->tokens.assign(ids->ids().begin(), ids->ids().end());
-  } else {
-    if (text->empty()) return BadField(is_question ? "document.text" : "prompt", "is empty");
-    auto tokens = tokenizer.Encode(*text);
-    if (!tokens.ok()) return ToGrpcStatus(tokens.status());
-    if (!is_question && tokenizer.bos_id() >= 0) spec->tokens.push_back(tokenizer.bos_id());
-    spec->tokens.insert(spec->tokens.end(), tokens->begin(), tokens->end());
+  auto resolved = engine_->ResolveStrategy(spec.strategy);
+  if (!resolved.ok()) return BadField("strategy", std::string(resolved.status().message()));
+  spec.strategy = *std::move(resolved);
+  if (grpc::Status status = Tokenise(&spec); !status.ok()) return status;
+  if (grpc::Status status = ended(); !status.ok()) return status;
+  return Submit(std::move(spec));
+}
+
+grpc::Status GenerateCall::CheckTokenIds(
+    const char* field, const google::protobuf::RepeatedField<uint32_t>& ids) const {
+  const auto vocab = static_cast<uint32_t>(engine_->info().shape.vocab_size);
+  for (int i = 0; i < ids.size(); ++i) {
+    if (ids[i] < vocab) continue;
+    return BadField(absl::StrCat(field, "[", i, "]"),
+                    absl::StrCat("id ", ids[i], " is not in the vocabulary of ", vocab));
   }
-  if (spec->tokens.empty()) return BadField("input", "has no tokens");
   return grpc::Status::OK;
 }
 
-grpc::Status GenerateCall::Submit(Engine* engine, GenerateSpec spec) {
-  auto resolved = engine->ResolveStrategy(spec.strategy);
-  if (!resolved.ok()) return BadField("strategy", std::string(resolved.status().message()));
-  spec.strategy = *resolved;
-  strategy_ = resolved->name;
-  const auto deadline = rpc_->deadline();
-  if (deadline != std::chrono::system_clock::time_point::max()) {
-    spec.deadline = std::chrono::steady_clock::now() +
-                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-                        deadline - std::chrono::system_clock::now());
+grpc::Status GenerateCall::Tokenise(GenerateSpec* spec) const {
+  const v1::StoppingCriteria& stopping = request_->stopping();
+  if (auto status = CheckTokenIds("stopping.stop_token_ids", stopping.stop_token_ids());
+      !status.ok()) {
+    return status;
   }
+  const v1::DocumentQuery& question = request_->document();
+  if (request_->has_prompt_token_ids() || question.has_token_ids()) {
+    const char* field = has_document_ ? "document.token_ids.ids" : "prompt_token_ids.ids";
+    const auto& ids =
+        has_document_ ? question.token_ids().ids() : request_->prompt_token_ids().ids();
+    if (ids.empty()) return BadField(field, "is empty");
+    spec->tokens.assign(ids.begin(), ids.end());
+    return CheckTokenIds(field, ids);
+  }
+  const char* field = has_document_ ? "document.question" : "prompt";
+  const std::string& text = has_document_ ? question.text() : request_->prompt();
+  if (text.empty()) return BadField(field, "is empty");
+  const Tokenizer& tokenizer = engine_->tokenizer();
+  auto tokens = tokenizer.Encode(text);
+  if (!tokens.ok()) return BadField(field, std::string(tokens.status().message()));
+  if (!has_document_ && tokenizer.bos_id() >= 0) spec->tokens.push_back(tokenizer.bos_id());
+  spec->tokens.insert(spec->tokens.end(), tokens->begin(), tokens->end());
+  if (spec->tokens.empty()) return BadField(field, "has no tokens");
+  return grpc::Status::OK;
+}
+
+v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateSpec& spec) const {
   int64_t prompt_tokens = static_cast<int64_t>(spec.tokens.size());
-  if (!spec.document_id.empty()) {
-    const auto document = engine->GetDocument(spec.document_id);
+  if (has_document_) {
+    const auto document = engine_->GetDocument(spec.document_id);
     if (document.has_value()) prompt_tokens += document->known_tokens;
   }
-  v1::GenerateEvent accepted;
-  *accepted.mutable_accepted()->mutable_strategy() = ToProto(spec.strategy);
-  *accepted.mutable_accepted()->mutable_sampling() = ToProto(spec.sampling);
-  accepted.mutable_accepted()->set_max_new_tokens(spec.stop.max_new_tokens);
-  accepted.mutable_accepted()->set_prompt_tokens(prompt_tokens);
+  v1::GenerateEvent event;
+  v1::Accepted* accepted = event.mutable_accepted();
+  *accepted->mutable_strategy() = server::ToProto(spec.strategy);
+  *accepted->mutable_sampling() = server::ToProto(spec.sampling);
+  accepted->set_max_new_tokens(static_cast<uint32_t>(spec.stop.max_new_tokens));
+  accepted->set_prompt_tokens(static_cast<uint64_t>(prompt_tokens));
+  return event;
+}
 
-  // Under the lock, so that a cancellation either comes before (nothing is submitted) or finds the id.
-  // Events of the request wait behind Accepted: the pump takes the lock too.
+grpc::Status GenerateCall::Submit(GenerateSpec spec) {
+  if (deadline_ != std::chrono::system_clock::time_point::max()) {
+    spec.deadline = std::chrono::steady_clock::now() +
+                    std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                        deadline_ - std::chrono::system_clock::now());
+  }
+  strategy_ = spec.strategy.name;
+  metrics_ = context_->metrics->ForStrategy(strategy_);
+  v1::GenerateEvent accepted = AcceptedEvent(spec);
+  // Under the lock, so that a cancellation either comes before (nothing is submitted) or finds the
+  // id, and that the request's events wait behind Accepted: the pump takes the lock too.
   std::lock_guard<std::mutex> lock(mu_);
-  if (cancelled_) return grpc::Status::CANCELLED;
-  const auto id = engine->Submit(std::move(spec), context_->pump.SinkFor(shared_from_this()));
-  if (!id.ok()) return ToGrpcStatus(id.status());
-  request_handle_ = *id;
+  if (end_reason_.has_value()) {
+    context_->metrics->OnFailed(*end_reason_, "tokenise");
+    return ToGrpcStatus(*end_reason_, {{}, {{"phase", "tokenise"}}, {}});
+  }
+  const bool has_document = !spec.document_id.empty();
+  const std::string document_id = spec.document_id;
+  const auto id = engine_->Submit(std::move(spec), context_->pump.SinkFor(shared_from_this()));
+  if (!id.ok()) {
+    const auto document = has_document ? engine_->GetDocument(document_id) : std::nullopt;
+    if (id.status().code() == absl::StatusCode::kFailedPrecondition && document.has_value() &&
+        !document->finished) {
+      return ToGrpcStatus(id.status(), {"DOCUMENT_NOT_READY", {{"document_id", document_id}}, {}});
+    }
+    return context_->Refusal(id.status());
+  }
+  id_ = *id;
   context_->metrics->OnAccepted(strategy_);
   Send(std::move(accepted));
   return grpc::Status::OK;
@@ -150,127 +217,152 @@ grpc::Status GenerateCall::Submit(Engine* engine, GenerateSpec spec) {
 
 void GenerateCall::Send(v1::GenerateEvent event) {
   event.set_request_id(request_id_);
-  event.set_sequence(next_sequence_.fetch_add(1));
-  last_event_us_.store(Microseconds(std::chrono::steady_clock::now()));
-  writes_.Push(std::move(event));
-}
-
-void GenerateCall::SendDelta(const DeltaEvent& delta) {
-  v1::GenerateEvent event;
-  ToProto(delta, &event);
-  event.set_request_id(request_id_);
-  event.set_sequence(next_sequence_.load());
-  last_event_us_.store(Microseconds(std::chrono::steady_clock::now()));
-  bool merged = false;
-  writes_.Push(std::move(event), [&](v1::GenerateEvent* last) {
-    v1::GenerateEvent own;
-    ToProto(delta, &own);
-    merged = MergeDelta(own.delta(), last);
-    return merged;
-  });
-  if (!merged) next_sequence_.fetch_add(1);
-}
-
-void GenerateCall::NoteDelta(int num_tokens, SteadyTime now) {
-  const bool first = last_token_ == SteadyTime{};
-  if (first) {
-    context_->metrics->OnFirstToken(strategy_, request_->has_document(), Seconds(arrived_, now));
-  }
-  context_->metrics->OnTokens(strategy_, num_tokens, first ? -1.0 : Seconds(last_token_, now));
-  last_token_ = now;
+  event.set_sequence(next_sequence_);
+  last_event_ = context_->clock();
+  if (writes_.Push(std::move(event))) ++next_sequence_;
 }
 
 void GenerateCall::Handle(Event event) {
-  { std::lock_guard<std::mutex> wait_for_accepted(mu_); }
-  const SteadyTime now = std::chrono::steady_clock::now();
-  if (writes_.size() > kMaxWaitingEvents) {
-    OnCancel();
-    return FinishWith(ToGrpcStatus(absl::AbortedError("the client does not read its stream")));
+  if (!saw_accepted_) {
+    std::lock_guard<std::mutex> wait_for_accepted(mu_);
+    saw_accepted_ = true;
   }
+  const SteadyTime now = context_->clock();
   if (const auto* delta = std::get_if<DeltaEvent>(&event)) {
-    phase_ = Phase::kDecode;
-    NoteDelta(static_cast<int>(delta->tokens.size()), now);
-    SendDelta(*delta);
+    OnDelta(*delta, now);
   } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
     phase_ = Phase::kPrefill;
+    if (has_document_) {
+      document_use_ = prefill->cached_tokens > 0 ? DocumentUse::kHit : DocumentUse::kMiss;
+    }
     v1::GenerateEvent out;
-    ToProto(*prefill, &out);
+    server::ToProto(*prefill, &out);
     Send(std::move(out));
   } else if (const auto* queued = std::get_if<QueuedEvent>(&event)) {
     v1::GenerateEvent out;
     out.mutable_queued()->set_position(static_cast<uint32_t>(queued->position));
     Send(std::move(out));
   } else if (const auto* completed = std::get_if<CompletedEvent>(&event)) {
-    context_->metrics->OnCompleted(*completed, Seconds(arrived_, now));
-    v1::GenerateEvent out;
-    ToProto(*completed, &out);
-    Send(std::move(out));
-    FinishWith(grpc::Status::OK);
+    OnCompleted(*completed, now);
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
-    context_->metrics->OnFailed(failed->status, failed->phase);
-    FinishWith(ToGrpcStatus(failed->status));
+    OnFailed(*failed);
   }
+  CheckReader(now);
+}
+
+void GenerateCall::OnDelta(const DeltaEvent& delta, SteadyTime now) {
+  phase_ = Phase::kDecode;
+  metrics_->generated_tokens->Increment(static_cast<double>(delta.tokens.size()));
+  if (last_token_ == SteadyTime{}) {
+    metrics_->first_token_seconds[static_cast<size_t>(document_use_)]->Observe(
+        Seconds(arrived_, now));
+  } else {
+    metrics_->inter_token_seconds->Observe(Seconds(last_token_, now));
+  }
+  last_token_ = now;
+  v1::GenerateEvent out;
+  server::ToProto(delta, &out);
+  Send(std::move(out));
+}
+
+void GenerateCall::OnCompleted(const CompletedEvent& completed, SteadyTime now) {
+  context_->metrics->OnCompleted(completed, Seconds(arrived_, now));
+  context_->rate.OnFinished(now);
+  v1::GenerateEvent out;
+  server::ToProto(completed, &out);
+  Send(std::move(out));
+  writes_.Finish(grpc::Status::OK);
+}
+
+void GenerateCall::OnFailed(const FailedEvent& failed) {
+  const std::string phase = PhaseName(failed.phase);
+  context_->metrics->OnFailed(failed.status, phase);
+  context_->rate.OnFinished(context_->clock());
+  writes_.Finish(ToGrpcStatus(failed.status, {{}, {{"phase", phase}}, {}}));
+}
+
+void GenerateCall::CheckReader(SteadyTime now) {
+  const SteadyTime write_started = write_started_.load();
+  if (aborted_ != SteadyTime{}) {
+    // The ABORTED is stuck behind a write that the client does not take either.
+    std::lock_guard<std::mutex> lock(mu_);
+    if (!done_ && now - aborted_ > kAbortGrace) rpc_->TryCancel();
+    return;
+  }
+  const auto waiting_bytes = static_cast<int64_t>(writes_.waiting_bytes());
+  if (waiting_bytes > context_->options.max_stream_buffer_bytes) {
+    AbortSlowReader(absl::StrCat(waiting_bytes, " bytes wait for the client to read"), now);
+  } else if (write_started != SteadyTime{} && now - write_started > kMaxWrite) {
+    AbortSlowReader(absl::StrCat("the client has read nothing for ", kMaxWrite.count(), " s"), now);
+  }
+}
+
+void GenerateCall::AbortSlowReader(const std::string& what, SteadyTime now) {
+  aborted_ = now;
+  const absl::Status status = absl::AbortedError(what);
+  writes_.Abort(ToGrpcStatus(status, {"SLOW_CONSUMER", {{"phase", PhaseName(phase_)}}, {}}));
+  EndEarly(status);
 }
 
 void GenerateCall::Tick(SteadyTime now) {
-  const int64_t silence_us = Microseconds(now) - last_event_us_.load();
-  const int64_t limit_us =
-      std::chrono::duration_cast<std::chrono::microseconds>(heartbeat_ - 2 * EventPump::kTick)
-          .count();
-  if (silence_us < limit_us || writes_.finished()) return;
   {
-    // Heartbeats follow Accepted; before it, tokenising takes milliseconds.
+    // Heartbeats follow Accepted; tokens take at most some seconds to find.
     std::lock_guard<std::mutex> lock(mu_);
-    if (request_handle_ == 0) return;
+    if (id_ == 0) return;
+  }
+  CheckReader(now);
+  if (now - last_event_ < heartbeat_ - 2 * EventPump::kTick || writes_.final_code().has_value()) {
+    return;
   }
   v1::GenerateEvent event;
-  const Phase phase = phase_.load();
-  event.mutable_heartbeat()->set_phase(phase == Phase::kQueued    ? v1::Heartbeat::PHASE_QUEUED
-                                       : phase == Phase::kPrefill ? v1::Heartbeat::PHASE_PREFILL
-                                                                  : v1::Heartbeat::PHASE_DECODE);
+  event.mutable_heartbeat()->set_phase(ToProto(phase_));
   Send(std::move(event));
 }
 
-void GenerateCall::FinishWith(const grpc::Status& status) {
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (!status.ok()) final_code_ = absl::StrCat(status.error_code());
-  }
-  writes_.Finish(status);
-}
+void GenerateCall::Stop(const absl::Status& status) { EndEarly(status); }
 
-void GenerateCall::OnWriteDone(bool ok) {
-  writes_.OnWriteDone(ok);
-  if (!ok) OnCancel();
-}
-
-void GenerateCall::OnCancel() {
+void GenerateCall::EndEarly(absl::Status reason) {
   RequestId id = 0;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    if (cancelled_) return;
-    cancelled_ = true;
-    id = request_handle_;
+    if (end_reason_.has_value()) return;
+    end_reason_ = reason;
+    id = id_;
   }
-  if (id != 0) {
-    (*context_->engine())->Cancel(id, absl::CancelledError("the client cancelled the request"));
-  } else {
-    FinishWith(grpc::Status::CANCELLED);
+  // While preparing, the pool thread finds the reason.
+  if (id != 0) engine_->Cancel(id, std::move(reason));
+}
+
+std::optional<absl::Status> GenerateCall::end_reason() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  return end_reason_;
+}
+
+void GenerateCall::OnWriteDone(bool ok) {
+  write_started_.store(SteadyTime{});
+  writes_.OnWriteDone(ok);
+  if (!ok) EndEarly(absl::CancelledError("the client is gone"));
+}
+
+void GenerateCall::OnCancel() {
+  // gRPC cancels calls whose deadline has passed, too.
+  if (std::chrono::system_clock::now() >= deadline_) {
+    return EndEarly(absl::DeadlineExceededError("the deadline has passed"));
   }
+  EndEarly(absl::CancelledError("the client cancelled the request"));
 }
 
 void GenerateCall::OnDone() {
-  std::string code;
   {
     std::lock_guard<std::mutex> lock(mu_);
-    code = final_code_;
+    done_ = true;
   }
+  const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
   context_->metrics->OnRpc("Generate", code);
-  SPDLOG_INFO("Generate {} strategy={} code={} seconds={:.3f}", request_id_, strategy_, code,
-              Seconds(arrived_, std::chrono::steady_clock::now()));
+  LogRpc({"Generate", code, request_id_, strategy_, Seconds(arrived_, context_->clock())});
   context_->pump.Unregister(self_);
-  context_->active_streams.fetch_sub(1);
   std::shared_ptr<GenerateCall> last = std::move(self_);
+  last->context_->streams.Remove();
 }
 
 }  // namespace folio::server

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "folio/v1/inference.pb.h"
@@ -14,8 +15,15 @@
 
 namespace folio::server {
 
-// One Inference.Generate stream. States: tokenising (prompt pool) -> submitted (events come from the pump) ->
-// finished. Holds itself until OnDone; every other holder has a shared_ptr.
+// One Inference.Generate stream, a state machine:
+//
+//   preparing ──Submit──▶ submitted ──Completed, Failed──▶ finishing ──▶ done
+//        └── refused, cancelled, stopped ──────────────────▶┘
+//
+// While preparing, a prompt pool thread reads the request and alone may finish the call, so that
+// the request stays readable; a cancellation leaves a note. From Submit on everything comes from
+// the engine through the pump, cancellations too. Holds itself until OnDone; every other holder has
+// a shared_ptr.
 class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
                            public PumpTarget,
                            public std::enable_shared_from_this<GenerateCall> {
@@ -24,9 +32,10 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   static GenerateCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
                              const v1::GenerateRequest* request);
 
-  // PumpTarget, on the pump thread.
+  // PumpTarget.
   void Handle(Event event) override;
   void Tick(SteadyTime now) override;
+  void Stop(const absl::Status& status) override;
 
  private:
   GenerateCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
@@ -37,37 +46,59 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void OnCancel() override;
   void OnDone() override;
 
-  // On a prompt pool thread.
+  // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
-  grpc::Status Tokenise(Engine* engine, GenerateSpec* spec) const;
-  grpc::Status Submit(Engine* engine, GenerateSpec spec);
+  grpc::Status TryPrepare();
+  grpc::Status Tokenise(GenerateSpec* spec) const;
+  grpc::Status CheckTokenIds(const char* field,
+                             const google::protobuf::RepeatedField<uint32_t>& ids) const;
+  grpc::Status Submit(GenerateSpec spec);
+  v1::GenerateEvent AcceptedEvent(const GenerateSpec& spec) const;
 
+  // On the pump thread.
+  void OnDelta(const DeltaEvent& delta, SteadyTime now);
+  void OnCompleted(const CompletedEvent& completed, SteadyTime now);
+  void OnFailed(const FailedEvent& failed);
+  void CheckReader(SteadyTime now);
+  void AbortSlowReader(const std::string& what, SteadyTime now);
+
+  // In any state. Only the first reason counts.
+  void EndEarly(absl::Status reason);
+  std::optional<absl::Status> end_reason() const;
   void Send(v1::GenerateEvent event);
-  void SendDelta(const DeltaEvent& delta);
-  void FinishWith(const grpc::Status& status);
-  void NoteDelta(int num_tokens, SteadyTime now);
 
   ServiceContext* const context_;
-  grpc::CallbackServerContext* const rpc_;
-  const v1::GenerateRequest* const request_;
-  const SteadyTime arrived_ = std::chrono::steady_clock::now();
+  Engine* const engine_;                      // nullptr: refused at once
+  grpc::CallbackServerContext* const rpc_;    // valid until OnDone
+  const v1::GenerateRequest* const request_;  // valid while preparing
   const std::string request_id_;
+  const bool has_document_;
   const std::chrono::milliseconds heartbeat_;
+  const std::chrono::system_clock::time_point deadline_;
+  const SteadyTime arrived_;
+  // Written while preparing, read afterwards.
   std::string strategy_;
+  const StrategyMetrics* metrics_ = nullptr;
 
   WriteQueue<v1::GenerateEvent> writes_;
+  std::atomic<SteadyTime> write_started_{SteadyTime{}};  // epoch: no write in flight
   std::shared_ptr<GenerateCall> self_;
 
-  // Pump thread, after Accepted was sent by the pool thread.
-  std::atomic<uint64_t> next_sequence_{0};
-  std::atomic<int64_t> last_event_us_{0};
-  std::atomic<Phase> phase_{Phase::kQueued};
-  SteadyTime last_token_{};
+  // The pool thread until Accepted is sent, then the pump thread.
+  uint64_t next_sequence_ = 0;
+  SteadyTime last_event_;
 
-  std::mutex mu_;
-  bool cancelled_ = false;    // guarded by mu_
-  RequestId request_handle_ = 0;  // guarded by mu_; 0: not submitted
-  std::string final_code_ = "OK";  // guarded by mu_
+  // Pump thread only.
+  bool saw_accepted_ = false;
+  Phase phase_ = Phase::kQueued;
+  DocumentUse document_use_ = DocumentUse::kNone;
+  SteadyTime last_token_{};
+  SteadyTime aborted_{};  // epoch: not for slowness
+
+  mutable std::mutex mu_;
+  RequestId id_ = 0;                        // guarded by mu_; 0: not submitted
+  std::optional<absl::Status> end_reason_;  // guarded by mu_
+  bool done_ = false;                       // guarded by mu_; gRPC's objects are gone
 };
 
 }  // namespace folio::server

@@ -1,33 +1,35 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
+#include "server/logging.h"
 #include "server/options.h"
 #include "server/runner.h"
 
 namespace {
 
 using folio::Engine;
+using folio::EngineOptions;
 using folio::server::ParseOptions;
 using folio::server::ParseResult;
 using folio::server::Runner;
 using folio::server::ServerOptions;
 
-void SetUpLogging(const ServerOptions& options) {
-  spdlog::set_level(spdlog::level::from_str(options.log_level));
-  if (options.log_json) {
-    spdlog::set_pattern(R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%v"})");
-  }
-}
-
-// Waits for SIGTERM or SIGINT, which every thread has blocked.
-void WaitForSignal(const sigset_t& signals) {
-  int signal = 0;
-  sigwait(&signals, &signal);
+// SIGTERM and SIGINT, blocked in every thread that is made later.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
 }
 
 int Fail(const absl::Status& status) {
@@ -36,15 +38,25 @@ int Fail(const absl::Status& status) {
 }
 
 int Serve(const ServerOptions& options, const sigset_t& signals) {
-  Runner runner(options, [&](const folio::EngineOptions& engine) { return Engine::Create(engine); });
+  Runner runner(options, [](const EngineOptions& engine) { return Engine::Create(engine); });
   if (absl::Status started = runner.Start(); !started.ok()) return Fail(started);
-  spdlog::info("listening on port {}, loading {}", runner.grpc_port(), options.engine.model_dir);
+  spdlog::info("listening on port {}, metrics on port {}, loading {}", runner.grpc_port(),
+               runner.metrics_port(), options.engine.model_dir);
   absl::Status loaded;
+  std::atomic<bool> loading{true};
   std::thread loader([&] {
     loaded = runner.LoadModel();
+    loading.store(false);
     if (!loaded.ok()) kill(getpid(), SIGTERM);
   });
-  WaitForSignal(signals);
+  int signal = 0;
+  sigwait(&signals, &signal);
+  if (loading.load()) {
+    // Nothing runs yet, and loading cannot be interrupted.
+    spdlog::info("stopped while loading");
+    spdlog::shutdown();
+    std::_Exit(0);
+  }
   loader.join();
   if (!loaded.ok()) return Fail(loaded);
   spdlog::info("draining for at most {} s", options.drain_seconds);
@@ -62,13 +74,7 @@ int main(int argc, char** argv) {
   ServerOptions options;
   int exit_code = 0;
   if (ParseOptions(argc, argv, &options, &exit_code) == ParseResult::kExit) return exit_code;
-  SetUpLogging(options);
-  // Before any thread exists, so that only WaitForSignal sees them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  folio::server::SetUpLogging(options.log_level, options.log_json);
   signal(SIGPIPE, SIG_IGN);
-  return Serve(options, signals);
+  return Serve(options, BlockStopSignals());
 }

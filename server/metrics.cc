@@ -1,8 +1,6 @@
 #include "server/metrics.h"
 
-#include <prometheus/counter.h>
 #include <prometheus/gauge.h>
-#include <prometheus/histogram.h>
 
 #include "server/version.h"
 
@@ -12,14 +10,21 @@ namespace {
 using Buckets = std::vector<double>;
 using Labels = std::map<std::string, std::string>;
 
-const Buckets kFirstToken = {.001, .005, .01, .02, .04, .06, .08, .1,  .25, .5,  .75, 1,
-                             2.5,  5,    7.5, 10,  20,  40,  80,  160, 640, 2560};
+constexpr char kRejected[] = "folio_requests_rejected_total";
+constexpr char kRejectedHelp[] = "Requests that the server refused for lack of room or readiness.";
+constexpr char kFinished[] = "folio_request_success_total";
+constexpr char kFinishedHelp[] = "Requests that ran, by how they ended.";
+constexpr char kCancelled[] = "folio_request_cancellations_total";
+constexpr char kCancelledHelp[] = "Requests that the client gave up or whose deadline passed.";
+
+const Buckets kFirstToken = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5,  .75,
+                             1,    2.5,  5,   7.5, 10,  20,  40,  80, 160, 640, 2560};
 const Buckets kInterToken = {.002, .004, .006, .008, .01, .015, .02, .025, .03, .04, .06,
                              .08,  .1,   .2,   .4,   .6,  .8,   1,   2,    4,   6,   8};
-const Buckets kPerOutputToken = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5,
-                                 .75, 1,    2.5, 5,    7.5, 10, 20, 40, 80};
-const Buckets kRequest = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,  15,
-                          20, 30, 40, 50, 60,  120, 240, 480, 960, 1920, 7680};
+const Buckets kPerOutputToken = {.01, .025, .05, .075, .1,  .15, .2, .3, .4, .5,
+                                 .75, 1,    2.5, 5,    7.5, 10,  20, 40, 80};
+const Buckets kRequest = {.3, .5, .8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
+                          30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680};
 
 Buckets TokenBuckets() {
   Buckets buckets;
@@ -29,30 +34,68 @@ Buckets TokenBuckets() {
   return buckets;
 }
 
-std::string RejectReason(absl::StatusCode code) {
+// What ended a request early.
+const char* EndReason(absl::StatusCode code) {
   switch (code) {
-    case absl::StatusCode::kResourceExhausted: return "capacity";
-    case absl::StatusCode::kUnavailable: return "not_serving";
-    case absl::StatusCode::kInvalidArgument: return "invalid";
-    case absl::StatusCode::kNotFound: return "not_found";
-    case absl::StatusCode::kFailedPrecondition: return "precondition";
-    default: return "other";
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kAborted:
+      return "abort";
+    case absl::StatusCode::kDeadlineExceeded:
+      return "deadline";
+    default:
+      return "error";
   }
-}
-
-const char* PhaseName(Phase phase) {
-  switch (phase) {
-    case Phase::kQueued: return "queue";
-    case Phase::kPrefill: return "prefill";
-    case Phase::kDecode: return "decode";
-  }
-  return "?";
 }
 
 }  // namespace
 
+const char* PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kQueued:
+      return "queue";
+    case Phase::kPrefill:
+      return "prefill";
+    case Phase::kDecode:
+      return "decode";
+  }
+  return "?";
+}
+
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {
   SetInfo("folio_build_info", "Always 1; the version is a label.", {{"version", kVersion}}, 1);
+  CreateKnownSeries();
+}
+
+// A counter that begins at 0 shows its first event as a rate.
+void Metrics::CreateKnownSeries() {
+  for (const char* reason : {"queue", "kv", "capacity", "loading", "draining"}) {
+    Counter(kRejected, kRejectedHelp, {{"reason", reason}});
+  }
+  for (const char* reason : {"stop", "length", "abort", "deadline", "error"}) {
+    Counter(kFinished, kFinishedHelp, {{"finished_reason", reason}});
+  }
+  for (const char* phase : {"tokenise", "queue", "prefill", "decode"}) {
+    Counter(kCancelled, kCancelledHelp, {{"phase", phase}});
+  }
+}
+
+const StrategyMetrics* Metrics::ForStrategy(const std::string& strategy) {
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto [it, is_new] = strategies_.try_emplace(strategy);
+  StrategyMetrics& metrics = it->second;
+  if (!is_new) return &metrics;
+  metrics.generated_tokens =
+      &Counter("folio_generation_tokens_total", "Generated tokens.", {{"strategy", strategy}});
+  metrics.inter_token_seconds =
+      &Histogram("folio_inter_token_latency_seconds", "Between two tokens of one answer.",
+                 {{"strategy", strategy}}, kInterToken);
+  size_t use = 0;
+  for (const char* document : {"none", "hit", "miss"}) {
+    metrics.first_token_seconds[use++] =
+        &Histogram("folio_time_to_first_token_seconds", "From arrival to the first token.",
+                   {{"strategy", strategy}, {"document", document}}, kFirstToken);
+  }
+  return &metrics;
 }
 
 prometheus::Counter& Metrics::Counter(const std::string& name, const std::string& help,
@@ -62,8 +105,11 @@ prometheus::Counter& Metrics::Counter(const std::string& name, const std::string
 
 prometheus::Histogram& Metrics::Histogram(const std::string& name, const std::string& help,
                                           const Labels& labels, const Buckets& buckets) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry_).Add(labels,
-                                                                                     buckets);
+  return prometheus::BuildHistogram()
+      .Name(name)
+      .Help(help)
+      .Register(*registry_)
+      .Add(labels, buckets);
 }
 
 void Metrics::SetInfo(const std::string& name, const std::string& help, const Labels& labels,
@@ -88,32 +134,17 @@ void Metrics::OnAccepted(const std::string& strategy) {
       .Increment();
 }
 
-void Metrics::OnFirstToken(const std::string& strategy, bool has_document, double seconds) {
-  Histogram("folio_time_to_first_token_seconds", "From arrival to the first token.",
-            {{"strategy", strategy}, {"document", has_document ? "yes" : "none"}}, kFirstToken)
-      .Observe(seconds);
-}
-
-void Metrics::OnTokens(const std::string& strategy, int count, double seconds_since_last) {
-  Counter("folio_generation_tokens_total", "Generated tokens.", {{"strategy", strategy}})
-      .Increment(count);
-  if (seconds_since_last < 0) return;
-  Histogram("folio_inter_token_latency_seconds", "Between two tokens of one answer.",
-            {{"strategy", strategy}}, kInterToken)
-      .Observe(seconds_since_last);
-}
-
 void Metrics::OnCompleted(const CompletedEvent& completed, double e2e_seconds) {
   const Timings& timings = completed.timings;
   const Usage& usage = completed.usage;
-  Counter("folio_request_success_total", "Completed requests.",
-          {{"finished_reason", completed.reason == FinishReason::kStop ? "stop" : "length"}})
-      .Increment();
+  const char* reason = completed.reason == FinishReason::kStop ? "stop" : "length";
+  Counter(kFinished, kFinishedHelp, {{"finished_reason", reason}}).Increment();
   Histogram("folio_e2e_request_latency_seconds", "From arrival to the last token.", {}, kRequest)
       .Observe(e2e_seconds);
   Histogram("folio_request_queue_time_seconds", "Waiting for admission.", {}, kRequest)
       .Observe(timings.queue_seconds);
-  Histogram("folio_request_prefill_time_seconds", "From admission to the first token.", {}, kRequest)
+  Histogram("folio_request_prefill_time_seconds", "From admission to the first token.", {},
+            kRequest)
       .Observe(timings.prefill_seconds);
   Histogram("folio_request_decode_time_seconds", "From the first to the last token.", {}, kRequest)
       .Observe(timings.decode_seconds);
@@ -128,22 +159,17 @@ void Metrics::OnCompleted(const CompletedEvent& completed, double e2e_seconds) {
   }
 }
 
-void Metrics::OnFailed(const absl::Status& status, Phase phase) {
-  const bool client = status.code() == absl::StatusCode::kCancelled ||
-                      status.code() == absl::StatusCode::kDeadlineExceeded;
-  if (client) {
-    Counter("folio_request_cancellations_total", "Requests that the client gave up.",
-            {{"phase", PhaseName(phase)}})
-        .Increment();
-  } else {
-    OnRejected(status);
+void Metrics::OnFailed(const absl::Status& status, const std::string& phase) {
+  Counter(kFinished, kFinishedHelp, {{"finished_reason", EndReason(status.code())}}).Increment();
+  if (status.code() == absl::StatusCode::kResourceExhausted) OnRejected("kv");
+  if (status.code() == absl::StatusCode::kCancelled ||
+      status.code() == absl::StatusCode::kDeadlineExceeded) {
+    Counter(kCancelled, kCancelledHelp, {{"phase", phase}}).Increment();
   }
 }
 
-void Metrics::OnRejected(const absl::Status& status) {
-  Counter("folio_requests_rejected_total", "Requests refused, by reason.",
-          {{"reason", RejectReason(status.code())}})
-      .Increment();
+void Metrics::OnRejected(const std::string& reason) {
+  Counter(kRejected, kRejectedHelp, {{"reason", reason}}).Increment();
 }
 
 void Metrics::OnDocumentReady(double seconds) {

@@ -1,36 +1,57 @@
 #pragma once
 
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
-#include <chrono>
+#include <array>
 #include <functional>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 #include "engine/runtime/engine.h"
 #include "engine/types/request.h"
 
 namespace folio::server {
 
-// All Prometheus metrics, prefix folio_. Counters and histograms are written as things happen; gauges are read
-// from the engine at scrape time, so the engine never waits for a scrape. Thread-safe.
+// Whether a document's keys and values were there when it was asked.
+enum class DocumentUse { kNone, kHit, kMiss };
+
+// The series of one strategy that are written for every token, found once per request.
+struct StrategyMetrics {
+  prometheus::Counter* generated_tokens = nullptr;
+  prometheus::Histogram* inter_token_seconds = nullptr;
+  std::array<prometheus::Histogram*, 3> first_token_seconds{};  // by DocumentUse
+};
+
+// Numbers of documents by state, for the scrape.
+using DocumentCounts = std::map<std::string, int>;
+
+// All Prometheus metrics, prefix folio_. Counters and histograms are written as things happen;
+// gauges are read from the engine at scrape time, so the engine never waits for a scrape.
+// Thread-safe.
 class Metrics {
  public:
   Metrics();
 
   // What an HTTP exposer collects: the registry's own metrics.
   std::shared_ptr<prometheus::Registry> registry() const { return registry_; }
-  // And the gauges of the engine.
-  std::shared_ptr<prometheus::Collectable> EngineCollectable(
-      std::function<Engine*()> engine, std::function<int()> num_documents);
+  // And the gauges of the engine, which is nullptr until the model is loaded.
+  static std::shared_ptr<prometheus::Collectable> EngineCollectable(
+      std::function<Engine*()> engine, std::function<DocumentCounts()> documents);
+
+  // Lives as long as the metrics.
+  const StrategyMetrics* ForStrategy(const std::string& strategy);
 
   void OnModelLoaded(const EngineInfo& info, double load_seconds);
   void OnAccepted(const std::string& strategy);
-  void OnFirstToken(const std::string& strategy, bool has_document, double seconds);
-  void OnTokens(const std::string& strategy, int count, double seconds_since_last);
   void OnCompleted(const CompletedEvent& completed, double e2e_seconds);
-  void OnFailed(const absl::Status& status, Phase phase);
-  void OnRejected(const absl::Status& status);
+  // A request that ended early, in `phase`: tokenise, queue, prefill or decode.
+  void OnFailed(const absl::Status& status, const std::string& phase);
+  void OnRejected(const std::string& reason);
   void OnDocumentReady(double seconds);
   void OnRpc(const std::string& method, const std::string& code);
 
@@ -42,8 +63,13 @@ class Metrics {
                                    const std::vector<double>& buckets);
   void SetInfo(const std::string& name, const std::string& help,
                const std::map<std::string, std::string>& labels, double value);
+  void CreateKnownSeries();
 
   const std::shared_ptr<prometheus::Registry> registry_;
+  std::mutex mu_;
+  std::map<std::string, StrategyMetrics> strategies_;  // guarded by mu_; entries never move
 };
+
+const char* PhaseName(Phase phase);
 
 }  // namespace folio::server

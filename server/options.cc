@@ -1,48 +1,90 @@
 #include "server/options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <vector>
 
 #include "server/version.h"
 
 namespace folio::server {
 namespace {
 
+const CLI::Range kAtLeastOne(1, 1 << 30);
+const CLI::Range kCount(0, 1 << 30);
+
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--model", engine->model_dir, "Hugging Face directory of the model")->required();
-  app->add_option("--threads", engine->num_threads, "Compute threads; 0: all usable CPUs");
-  app->add_option("--page-tokens", engine->page_tokens, "Tokens in a KV page; 0: by the model");
-  app->add_option("--cpu-isa", engine->cpu_isa, "auto, portable, avx2, avx512 or avx512_bf16");
-  app->add_option("--kv-dtype", engine->kv_dtype, "auto, fp32 or bf16");
-  app->add_option("--kv-bytes", engine->kv_bytes, "KV cache budget; 0: 70 % of free memory");
-  app->add_option("--step-tokens", engine->step_tokens, "Tokens in one engine step");
+  app->add_option("--threads", engine->num_threads, "Compute threads; 0: all usable CPUs")
+      ->check(kCount);
+  app->add_option("--page-tokens", engine->page_tokens, "Tokens in a KV page; 0: by the model")
+      ->check(kCount);
+  app->add_option("--cpu-isa", engine->cpu_isa, "Kernels of the CPU backend")
+      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512_bf16"}));
+  app->add_option("--kv-dtype", engine->kv_dtype, "Numbers in the KV cache")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16"}));
+  app->add_option("--kv-bytes", engine->kv_bytes, "KV cache budget; 0: 70 % of free memory")
+      ->check(CLI::NonNegativeNumber);
+  app->add_option("--step-tokens", engine->step_tokens, "Tokens in one engine step")
+      ->check(kAtLeastOne);
   app->add_option("--prefill-share-tokens", engine->prefill_share_tokens,
-                  "Most tokens of a step for one prefill while others wait");
-  app->add_option("--max-running-requests", engine->max_running_requests);
+                  "Most tokens of a step for one prefill while others wait")
+      ->check(kAtLeastOne);
+  app->add_option("--max-running-requests", engine->max_running_requests, "Requests in the batch")
+      ->check(kAtLeastOne);
   app->add_option("--max-queued-requests", engine->max_queued_requests,
-                  "Requests that may wait; more are refused with a retry delay");
-  app->add_option("--max-context-tokens", engine->max_context_tokens);
+                  "Requests that may wait; more are refused with a retry delay")
+      ->check(kAtLeastOne);
+  app->add_option("--max-context-tokens", engine->max_context_tokens,
+                  "Longest document, question and answer together")
+      ->check(CLI::PositiveNumber);
+}
+
+void AddServerFlags(CLI::App* app, ServerOptions* options) {
+  app->add_option("--listen", options->listen, "gRPC address; port 0: any free port");
+  app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off");
+  app->add_option("--port-file", options->port_file, "File that the bound ports are written to");
+  app->add_option("--max-new-tokens-limit", options->max_new_tokens, "Longest answer in tokens")
+      ->check(kAtLeastOne);
+  app->add_option("--max-document-bytes", options->max_document_bytes, "Largest document")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--max-documents", options->max_documents, "Documents held at a time")
+      ->check(kAtLeastOne);
+  app->add_option("--drain-seconds", options->drain_seconds,
+                  "How long running streams may go on after SIGTERM")
+      ->check(kCount);
+  app->add_option("--log-level", options->log_level, "Least important lines to write")
+      ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app->add_flag("--log-json", options->log_json, "One JSON object per log line");
+}
+
+// --kv_bytes=1 becomes --kv-bytes=1.
+std::string WithDashes(std::string argument) {
+  if (argument.rfind("--", 0) != 0) return argument;
+  std::replace(argument.begin(), argument.begin() + std::min(argument.find('='), argument.size()),
+               '_', '-');
+  return argument;
 }
 
 }  // namespace
 
-ParseResult ParseOptions(int argc, char** argv, ServerOptions* options, int* exit_code) {
+ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* options,
+                         int* exit_code) {
   CLI::App app("Folio: answers questions over long documents, over gRPC", "folio-server");
   app.set_version_flag("--version", std::string("folio-server ") + kVersion);
+  app.option_defaults()->always_capture_default();
   AddEngineFlags(&app, &options->engine);
-  app.add_option("--listen", options->listen, "gRPC address; port 0: any free port");
-  app.add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off");
-  app.add_option("--port-file", options->port_file, "File that the bound ports are written to");
-  app.add_option("--max-new-tokens-limit", options->max_new_tokens);
-  app.add_option("--max-document-bytes", options->max_document_bytes);
-  app.add_option("--max-documents", options->max_documents);
-  app.add_option("--drain-seconds", options->drain_seconds,
-                 "How long running streams may go on after SIGTERM");
-  app.add_option("--log-level", options->log_level, "debug, info, warning or error");
-  app.add_flag("--log-json", options->log_json, "One JSON object per log line");
+  AddServerFlags(&app, options);
+  std::vector<std::string> arguments;
+  for (int i = argc - 1; i > 0; --i) arguments.push_back(WithDashes(argv[i]));  // CLI11 wants so
   try {
-    app.parse(argc, argv);
+    app.parse(arguments);
+  } catch (const CLI::Success& done) {
+    *exit_code = app.exit(done);
+    return ParseResult::kExit;
   } catch (const CLI::ParseError& error) {
-    *exit_code = app.exit(error);
+    std::fprintf(stderr, "folio-server: %s; see --help\n", error.what());
+    *exit_code = 1;
     return ParseResult::kExit;
   }
   return ParseResult::kRun;

@@ -14,10 +14,13 @@ struct ServerOptions {
   std::string metrics_listen = "0.0.0.0:9090";  // "off": no metrics
   std::string port_file;                        // where the bound ports are written, for scripts
   int max_new_tokens = 16384;
+  // A little less than a message, which also carries the other fields.
   int64_t max_inline_prompt_bytes = (int64_t{4} << 20) - (64 << 10);
   int64_t max_document_bytes = int64_t{1} << 30;
   int max_documents = 1000;
   int max_receive_message_bytes = 4 << 20;
+  // Events that one stream may hold for a client that does not read; more end it with ABORTED.
+  int64_t max_stream_buffer_bytes = int64_t{1} << 20;
   int drain_seconds = 30;
   std::string log_level = "info";
   bool log_json = false;
@@ -25,7 +28,9 @@ struct ServerOptions {
 
 enum class ParseResult { kRun, kExit };
 
-// Reads the command line. On kExit `exit_code` is set (--help, --version or a bad flag, already reported).
-ParseResult ParseOptions(int argc, char** argv, ServerOptions* options, int* exit_code);
+// Reads the command line; --kv-bytes and --kv_bytes are the same flag. On kExit `exit_code` is set:
+// 0 after
+// --help and --version, 1 after a bad flag, which one line on stderr has explained.
+ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* options, int* exit_code);
 
 }  // namespace folio::server

@@ -8,18 +8,22 @@ PromptPool::PromptPool(int num_threads) {
   for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Main(); });
 }
 
-PromptPool::~PromptPool() {
+PromptPool::~PromptPool() { Stop(); }
+
+void PromptPool::Stop() {
   {
     std::lock_guard<std::mutex> lock(mu_);
     stopping_ = true;
   }
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 void PromptPool::Post(std::function<void()> task) {
   {
     std::lock_guard<std::mutex> lock(mu_);
+    if (stopping_) return;
     tasks_.push_back(std::move(task));
   }
   wake_.notify_one();

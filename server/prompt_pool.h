@@ -9,15 +9,16 @@
 
 namespace folio::server {
 
-// Threads for what must not run in a gRPC reaction: tokenising, above all. Tasks start in the order they were
-// posted. Thread-safe.
+// Threads for what must not run in a gRPC reaction: tokenising, above all. Tasks start in the order
+// they were posted. Thread-safe.
 class PromptPool {
  public:
   explicit PromptPool(int num_threads);
-  // Runs what is queued, then joins.
   ~PromptPool();
 
   void Post(std::function<void()> task);
+  // Runs what is queued, then joins; tasks posted later are dropped. Call from one thread.
+  void Stop();
 
  private:
   void Main();

@@ -1,14 +1,16 @@
 #include "server/request_mapping.h"
 
-#include <cmath>
+#include <algorithm>
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "engine/tokenizer/utf8.h"
 #include "server/status_mapping.h"
 
 namespace folio::server {
 namespace {
 
+constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr int kMaxTopLogprobs = 20;
@@ -18,21 +20,23 @@ constexpr uint32_t kMaxHeartbeatMs = 60000;
 grpc::Status SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out) {
   if (in.has_temperature()) out->temperature = in.temperature();
   if (!(out->temperature >= 0.0f && out->temperature <= 100.0f)) {
-    return BadField("sampling.temperature", "must be in [0, 100]");
+    return BadField("sampling.temperature",
+                    absl::StrCat("is ", out->temperature, ", must be in [0, 100]"));
   }
   if (in.top_k() > (1u << 30)) return BadField("sampling.top_k", "must be at most 2^30");
   out->top_k = static_cast<int>(in.top_k());
   if (in.has_top_p()) out->top_p = in.top_p();
   if (!(out->top_p > 0.0f && out->top_p <= 1.0f)) {
-    return BadField("sampling.top_p", "must be in (0, 1]");
+    return BadField("sampling.top_p", absl::StrCat("is ", out->top_p, ", must be in (0, 1]"));
   }
   out->min_p = in.min_p();
   if (!(out->min_p >= 0.0f && out->min_p < 1.0f)) {
-    return BadField("sampling.min_p", "must be in [0, 1)");
+    return BadField("sampling.min_p", absl::StrCat("is ", out->min_p, ", must be in [0, 1)"));
   }
   if (in.has_repetition_penalty()) out->repetition_penalty = in.repetition_penalty();
   if (!(out->repetition_penalty > 0.0f && out->repetition_penalty <= 10.0f)) {
-    return BadField("sampling.repetition_penalty", "must be in (0, 10]");
+    return BadField("sampling.repetition_penalty",
+                    absl::StrCat("is ", out->repetition_penalty, ", must be in (0, 10]"));
   }
   out->seed = in.has_seed() ? in.seed() : std::random_device{}();
   return grpc::Status::OK;
@@ -40,22 +44,25 @@ grpc::Status SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out
 
 grpc::Status StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,
                                StopParams* out) {
+  out->max_new_tokens = std::min(out->max_new_tokens, options.max_new_tokens);
   if (in.has_max_new_tokens()) {
     const uint32_t limit = static_cast<uint32_t>(options.max_new_tokens);
     if (in.max_new_tokens() < 1 || in.max_new_tokens() > limit) {
-      return BadField("stopping.max_new_tokens", absl::StrCat("is ", in.max_new_tokens(),
-                                                              ", must be in [1, ", limit, "]"));
+      return BadField("stopping.max_new_tokens",
+                      absl::StrCat("is ", in.max_new_tokens(), ", must be in [1, ", limit, "]"));
     }
     out->max_new_tokens = static_cast<int>(in.max_new_tokens());
   }
   if (in.stop_size() > kMaxStops) {
-    return BadField("stopping.stop", absl::StrCat("at most ", kMaxStops, " stop strings"));
+    return BadField("stopping.stop", absl::StrCat("has ", in.stop_size(), " strings, at most ",
+                                                  kMaxStops, " are allowed"));
   }
   for (const std::string& stop : in.stop()) {
     if (stop.empty() || stop.size() > kMaxStopBytes) {
-      return BadField("stopping.stop", absl::StrCat("a stop string must have 1 to ", kMaxStopBytes,
-                                                    " bytes"));
+      return BadField("stopping.stop", absl::StrCat("a string has ", stop.size(),
+                                                    " bytes, must have 1 to ", kMaxStopBytes));
     }
+    if (!IsValidUtf8(stop)) return BadField("stopping.stop", "is not UTF-8");
     out->stop_strings.push_back(stop);
   }
   out->stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
@@ -119,8 +126,9 @@ v1::AttentionStrategy ToProto(const StrategySpec& spec) {
 
 grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
                        GenerateSpec* spec) {
-  if (request.request_id().size() > 128) {
-    return BadField("request_id", "must have at most 128 bytes");
+  if (request.request_id().size() > kMaxRequestIdBytes) {
+    return BadField("request_id", absl::StrCat("has ", request.request_id().size(),
+                                               " bytes, the limit is ", kMaxRequestIdBytes));
   }
   if (request.input_case() == v1::GenerateRequest::INPUT_NOT_SET) {
     return BadField("input", "one of prompt, prompt_token_ids or document must be set");
@@ -143,12 +151,15 @@ grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& 
   }
   const v1::ResponseOptions& response = request.response();
   if (response.top_logprobs() > kMaxTopLogprobs) {
-    return BadField("response.top_logprobs", absl::StrCat("must be at most ", kMaxTopLogprobs));
+    return BadField("response.top_logprobs", absl::StrCat("is ", response.top_logprobs(),
+                                                          ", the limit is ", kMaxTopLogprobs));
   }
   if (response.has_heartbeat_interval_ms() &&
       (response.heartbeat_interval_ms() < kMinHeartbeatMs ||
        response.heartbeat_interval_ms() > kMaxHeartbeatMs)) {
-    return BadField("response.heartbeat_interval_ms", "must be in [100, 60000]");
+    return BadField("response.heartbeat_interval_ms",
+                    absl::StrCat("is ", response.heartbeat_interval_ms(), ", must be in [",
+                                 kMinHeartbeatMs, ", ", kMaxHeartbeatMs, "]"));
   }
   spec->logprobs = response.logprobs();
   spec->num_top_logprobs = static_cast<int>(response.top_logprobs());
@@ -204,8 +215,8 @@ void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {
   out->mutable_timings()->set_time_to_first_token_seconds(timings.time_to_first_token_seconds);
   out->mutable_timings()->set_decode_seconds(timings.decode_seconds);
   if (timings.decode_seconds > 0) {
-    out->mutable_timings()->set_tokens_per_second((completed.usage.completion_tokens - 1) /
-                                                  timings.decode_seconds);
+    out->mutable_timings()->set_tokens_per_second(
+        static_cast<double>(completed.usage.completion_tokens - 1) / timings.decode_seconds);
   }
   const MemoryReceipt& memory = completed.memory;
   out->mutable_memory()->set_device_kv_bytes_peak(memory.device_kv_bytes_peak);

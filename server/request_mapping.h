@@ -18,7 +18,8 @@ namespace folio::server {
 StrategySpec FromProto(const v1::AttentionStrategy& strategy);
 v1::AttentionStrategy ToProto(const StrategySpec& spec);
 
-// The request without its text, which is tokenised elsewhere. Errors: INVALID_ARGUMENT with the field.
+// The request without its text, which is tokenised elsewhere. Errors: INVALID_ARGUMENT with the
+// field.
 grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
                        GenerateSpec* spec);
 

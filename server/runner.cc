@@ -20,7 +20,8 @@ namespace {
 
 constexpr const char* kServices[] = {"folio.v1.Inference", "folio.v1.Documents", "folio.v1.Text",
                                      "folio.v1.Control"};
-constexpr std::chrono::milliseconds kDrainPoll{20};
+// For the last statuses to reach their clients, after the streams were told to end.
+constexpr std::chrono::seconds kLastWrites{2};
 
 void SetArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(options.max_receive_message_bytes);
@@ -46,8 +47,10 @@ void LogModel(const Engine& engine, int grpc_port) {
 }  // namespace
 
 struct Runner::State {
-  State(ServerOptions o, EngineFactory f)
-      : options(std::move(o)), factory(std::move(f)), context(options, &metrics) {}
+  State(ServerOptions o, EngineFactory f, Clock clock)
+      : options(std::move(o)),
+        factory(std::move(f)),
+        context(options, std::move(clock), &metrics) {}
 
   void SetReady(bool ready) {
     grpc::HealthCheckServiceInterface* health = server->GetHealthCheckService();
@@ -57,6 +60,9 @@ struct Runner::State {
   }
   absl::Status StartMetrics();
   absl::Status WritePortFile() const;
+  DocumentCounts CountDocuments() const;
+  // All calls have ended afterwards.
+  void StopServer();
 
   const ServerOptions options;
   const EngineFactory factory;
@@ -74,14 +80,30 @@ struct Runner::State {
   int metrics_port = 0;
 };
 
-Runner::Runner(ServerOptions options, EngineFactory factory)
-    : state_(std::make_unique<State>(std::move(options), std::move(factory))) {
+Runner::Runner(ServerOptions options, EngineFactory factory, Clock clock)
+    : state_(std::make_unique<State>(std::move(options), std::move(factory), std::move(clock))) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 }
 
+// Calls end first, then what works for them, then the engine; its last events still find the pump.
 Runner::~Runner() {
-  if (state_->server != nullptr) state_->server->Shutdown(std::chrono::system_clock::now());
+  State& s = *state_;
+  s.StopServer();
+  s.exposer.reset();
+  s.context.pool.Stop();
+  s.context.set_engine(nullptr);
+  s.engine.reset();
+}
+
+void Runner::State::StopServer() {
+  if (server == nullptr) return;
+  server->Shutdown(std::chrono::system_clock::now());
+  server->Wait();
+}
+
+std::shared_ptr<grpc::Channel> Runner::InProcessChannel() {
+  return state_->server->InProcessChannel(grpc::ChannelArguments());
 }
 
 int Runner::grpc_port() const { return state_->grpc_port; }
@@ -96,11 +118,27 @@ absl::Status Runner::State::StartMetrics() {
                                                ": ", error.what(), "; see --metrics-listen"));
   }
   metrics_port = exposer->GetListeningPorts().front();
-  gauges = metrics.EngineCollectable([this] { return context.engine().value_or(nullptr); },
-                                     [this] { return context.documents.size(); });
+  gauges = Metrics::EngineCollectable([this] { return context.engine(); },
+                                      [this] { return CountDocuments(); });
   exposer->RegisterCollectable(metrics.registry());
   exposer->RegisterCollectable(gauges);
   return absl::OkStatus();
+}
+
+DocumentCounts Runner::State::CountDocuments() const {
+  DocumentCounts counts = {{"uploading", 0}, {"prefilling", 0}, {"ready", 0}, {"failed", 0}};
+  const Engine* model = context.engine();
+  if (model == nullptr) return counts;
+  const auto all = static_cast<size_t>(options.max_documents);
+  for (const auto& document : context.documents.List("", all)) {
+    const DocumentInfo info = DescribeDocument(*model, *document);
+    const char* state = !info.status.ok() ? "failed"
+                        : !info.finished  ? "uploading"
+                        : !info.ready()   ? "prefilling"
+                                          : "ready";
+    ++counts[state];
+  }
+  return counts;
 }
 
 absl::Status Runner::State::WritePortFile() const {
@@ -157,15 +195,16 @@ absl::Status Runner::LoadModel() {
 void Runner::Drain(const std::function<bool()>& hurry) {
   State& s = *state_;
   s.SetReady(false);
+  s.context.StartDrain();
   if (s.engine != nullptr) s.engine->StopAdmission();
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(s.options.drain_seconds);
-  while (s.context.active_streams.load() > 0 && std::chrono::steady_clock::now() < deadline &&
-         !hurry()) {
-    std::this_thread::sleep_for(kDrainPoll);
+  if (!s.context.streams.WaitUntilZero(deadline, hurry)) {
+    spdlog::warn("ending the streams that are still running");
+    s.context.pump.StopAll(absl::UnavailableError("the server is stopping"));
+    s.context.streams.WaitUntilZero(std::chrono::steady_clock::now() + kLastWrites, hurry);
   }
-  s.server->Shutdown(std::chrono::system_clock::now());
-  s.server->Wait();
+  s.StopServer();
 }
 
 }  // namespace folio::server

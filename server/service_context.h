@@ -1,42 +1,78 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/runtime/engine.h"
+#include "server/clock.h"
 #include "server/document_registry.h"
 #include "server/event_pump.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/prompt_pool.h"
+#include "server/service_rate.h"
+#include "server/status_mapping.h"
 
 namespace folio::server {
+
+// Counts what has not ended, for the drain. Thread-safe.
+class StreamCount {
+ public:
+  void Add();
+  void Remove();
+  // Waits until nothing is left, `deadline` has passed or `hurry()`, asked every 20 ms, turns true.
+  // Returns whether nothing is left.
+  bool WaitUntilZero(SteadyTime deadline, const std::function<bool()>& hurry);
+
+ private:
+  std::mutex mu_;
+  std::condition_variable changed_;
+  int count_ = 0;  // guarded by mu_
+};
 
 // What every service works with. Built by the runner before the first call; thread-safe.
 class ServiceContext {
  public:
-  ServiceContext(const ServerOptions& options, Metrics* metrics)
-      : options(options), metrics(metrics), documents(options.max_documents) {}
+  ServiceContext(const ServerOptions& options, Clock clock, Metrics* metrics);
 
-  // The engine, or UNAVAILABLE while the model is loading.
-  absl::StatusOr<Engine*> engine() const {
-    Engine* engine = engine_.load(std::memory_order_acquire);
-    if (engine == nullptr) return absl::UnavailableError("the model is loading");
-    return engine;
-  }
+  // The engine, or nullptr while the model is loading. The engine stays until all calls have ended.
+  Engine* engine() const { return engine_.load(std::memory_order_acquire); }
   void set_engine(Engine* engine) { engine_.store(engine, std::memory_order_release); }
 
+  // New work is refused from now on.
+  void StartDrain() { draining_.store(true); }
+
+  // UNAVAILABLE while the model loads; after OK engine() is not null.
+  grpc::Status CheckLoaded() const;
+  // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
+  grpc::Status CheckServing() const;
+  // CheckServing for a request that will wait: RESOURCE_EXHAUSTED when too many are being
+  // tokenised.
+  grpc::Status CheckAdmission() const;
+  // The status of an engine that refuses a request or document, with reason and retry delay.
+  grpc::Status Refusal(const absl::Status& status) const;
+
   const ServerOptions options;
+  const Clock clock;
   Metrics* const metrics;
   DocumentRegistry documents;
+  ServiceRate rate;
+  StreamCount streams;
+  // Requests that the prompt pool has not handed to the engine yet.
+  std::atomic<int> num_preparing{0};
   PromptPool pool{2};
   EventPump pump;
-  // Streams that have not ended, for the drain.
-  std::atomic<int> active_streams{0};
 
  private:
+  std::chrono::milliseconds RetryDelay() const;
+
   std::atomic<Engine*> engine_{nullptr};
+  std::atomic<bool> draining_{false};
 };
 
 }  // namespace folio::server

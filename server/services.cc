@@ -1,9 +1,12 @@
 #include "server/services.h"
 
-#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/generate_call.h"
+#include "server/logging.h"
 #include "server/request_mapping.h"
 #include "server/status_mapping.h"
 #include "server/upload_call.h"
@@ -14,38 +17,47 @@ namespace {
 
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 1000;
+constexpr size_t kMaxTextBytes = 4 << 20;
 
-grpc::ServerUnaryReactor* Done(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                               const char* method, const grpc::Status& status) {
-  context->metrics->OnRpc(method, status.ok() ? "OK" : absl::StrCat(status.error_code()));
-  grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
-  reactor->Finish(status);
-  return reactor;
-}
+// A unary call: counted and logged when it finishes.
+class UnaryCall {
+ public:
+  UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)
+      : context_(context),
+        reactor_(rpc->DefaultReactor()),
+        method_(method),
+        arrived_(context->clock()) {}
 
-// Runs `work` on the prompt pool and finishes the call with its status.
-grpc::ServerUnaryReactor* RunOnPool(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                                    const char* method,
-                                    std::function<grpc::Status(Engine*)> work) {
-  grpc::ServerUnaryReactor* reactor = rpc->DefaultReactor();
-  context->pool.Post([context, reactor, method, work = std::move(work)] {
-    const auto engine = context->engine();
-    const grpc::Status status = engine.ok() ? work(*engine) : ToGrpcStatus(engine.status());
-    context->metrics->OnRpc(method, status.ok() ? "OK" : absl::StrCat(status.error_code()));
-    reactor->Finish(status);
-  });
-  return reactor;
-}
+  grpc::ServerUnaryReactor* Finish(const grpc::Status& status) const {
+    const char* code = CodeName(status.error_code());
+    const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
+    context_->metrics->OnRpc(method_, code);
+    LogRpc({method_, code, "", "", elapsed.count()});
+    reactor_->Finish(status);
+    return reactor_;
+  }
+
+  // Finishes with the status of `work`, which runs on the prompt pool. REQUIRES: the server is
+  // serving.
+  grpc::ServerUnaryReactor* FinishOnPool(std::function<grpc::Status()> work) const {
+    context_->pool.Post([call = *this, work = std::move(work)] { call.Finish(work()); });
+    return reactor_;
+  }
+
+ private:
+  ServiceContext* const context_;
+  grpc::ServerUnaryReactor* const reactor_;
+  const char* const method_;
+  const SteadyTime arrived_;
+};
 
 grpc::Status NoDocument(const std::string& id) {
-  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document '", id, "'")));
+  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document '", id, "'")),
+                      {"NO_SUCH_DOCUMENT", {{"document_id", id}}, {}});
 }
 
-v1::Document Describe(const DocumentInfo& info, UploadState* upload) {
-  v1::Document document = DescribeDocument(info, *upload);
-  std::lock_guard<std::mutex> lock(upload->mu);
-  document.set_size_bytes(upload->next_offset);
-  return document;
+grpc::Status BadId() {
+  return BadField("document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
 }
 
 void FillModel(const EngineInfo& info, v1::ModelInfo* model) {
@@ -73,111 +85,12 @@ void FillLimits(const ServerOptions& options, v1::ServerLimits* limits) {
   limits->set_max_documents(options.max_documents);
 }
 
-}  // namespace
-
-grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
-    grpc::CallbackServerContext* rpc, const v1::GenerateRequest* request) {
-  return GenerateCall::Start(context_, rpc, request);
-}
-
-grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>*
-DocumentsService::UploadDocument(grpc::CallbackServerContext* rpc) {
-  return UploadCall::Start(context_, rpc);
-}
-
-grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerContext* rpc,
-                                                        const v1::GetDocumentRequest* request,
-                                                        v1::Document* response) {
-  const auto engine = context_->engine();
-  if (!engine.ok()) return Done(context_, rpc, "GetDocument", ToGrpcStatus(engine.status()));
-  const auto info = (*engine)->GetDocument(request->document_id());
-  const auto upload = context_->documents.Find(request->document_id());
-  if (!info.has_value() || upload == nullptr) {
-    return Done(context_, rpc, "GetDocument", NoDocument(request->document_id()));
-  }
-  *response = Describe(*info, upload.get());
-  return Done(context_, rpc, "GetDocument", grpc::Status::OK);
-}
-
-grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerContext* rpc,
-                                                          const v1::ListDocumentsRequest* request,
-                                                          v1::ListDocumentsResponse* response) {
-  const auto engine = context_->engine();
-  if (!engine.ok()) return Done(context_, rpc, "ListDocuments", ToGrpcStatus(engine.status()));
-  if (request->page_size() > kMaxPage) {
-    return Done(context_, rpc, "ListDocuments", BadField("page_size", "must be at most 1000"));
-  }
-  const uint32_t page = request->page_size() == 0 ? kDefaultPage : request->page_size();
-  std::string last;
-  for (const DocumentInfo& info : (*engine)->ListDocuments()) {
-    // A page token is the last id of the page before.
-    if (!request->page_token().empty() && info.id <= request->page_token()) continue;
-    const auto upload = context_->documents.Find(info.id);
-    if (upload == nullptr) continue;
-    if (static_cast<uint32_t>(response->documents_size()) == page) {
-      response->set_next_page_token(last);
-      break;
-    }
-    *response->add_documents() = Describe(info, upload.get());
-    last = info.id;
-  }
-  return Done(context_, rpc, "ListDocuments", grpc::Status::OK);
-}
-
-grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(
-    grpc::CallbackServerContext* rpc, const v1::DeleteDocumentRequest* request,
-    v1::DeleteDocumentResponse*) {
-  const auto engine = context_->engine();
-  if (!engine.ok()) return Done(context_, rpc, "DeleteDocument", ToGrpcStatus(engine.status()));
-  const absl::Status deleted = (*engine)->DeleteDocument(request->document_id());
-  if (deleted.ok()) context_->documents.Erase(request->document_id());
-  return Done(context_, rpc, "DeleteDocument", ToGrpcStatus(deleted));
-}
-
-grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext* rpc,
-                                                const v1::TokenizeRequest* request,
-                                                v1::TokenizeResponse* response) {
-  return RunOnPool(context_, rpc, "Tokenize", [request, response](Engine* engine) {
-    const Tokenizer& tokenizer = engine->tokenizer();
-    const auto ids = tokenizer.Encode(request->text());
-    if (!ids.ok()) return ToGrpcStatus(ids.status());
-    if (request->add_bos() && tokenizer.bos_id() >= 0) {
-      response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
-    }
-    for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
-    return grpc::Status::OK;
-  });
-}
-
-grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext* rpc,
-                                                  const v1::DetokenizeRequest* request,
-                                                  v1::DetokenizeResponse* response) {
-  return RunOnPool(context_, rpc, "Detokenize", [request, response](Engine* engine) {
-    std::vector<int32_t> ids;
-    for (uint32_t id : request->token_ids()) {
-      if (id >= static_cast<uint32_t>(engine->tokenizer().vocab_size())) {
-        return BadField("token_ids", absl::StrCat("id ", id, " is not in the vocabulary of ",
-                                                  engine->tokenizer().vocab_size()));
-      }
-      ids.push_back(static_cast<int32_t>(id));
-    }
-    const auto text = engine->tokenizer().Decode(ids);
-    if (!text.ok()) return ToGrpcStatus(text.status());
-    response->set_text(*text);
-    return grpc::Status::OK;
-  });
-}
-
-grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* rpc,
-                                                        const v1::GetServerInfoRequest*,
-                                                        v1::ServerInfo* response) {
-  const auto engine = context_->engine();
-  if (!engine.ok()) return Done(context_, rpc, "GetServerInfo", ToGrpcStatus(engine.status()));
-  const EngineInfo& info = (*engine)->info();
-  const EngineStats stats = (*engine)->Stats();
+void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
+  const EngineInfo& info = context.engine()->info();
+  const EngineStats stats = context.engine()->Stats();
   response->set_version(kVersion);
   FillModel(info, response->mutable_model());
-  FillLimits(context_->options, response->mutable_limits());
+  FillLimits(context.options, response->mutable_limits());
   response->set_backend(info.backend);
   response->set_num_threads(info.num_threads);
   response->set_page_tokens(info.page_tokens);
@@ -190,8 +103,120 @@ grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerCont
   kv->set_capacity_bytes(stats.kv_capacity_bytes);
   response->set_num_requests_running(stats.running);
   response->set_num_requests_waiting(stats.waiting);
-  response->set_num_documents(context_->documents.size());
-  return Done(context_, rpc, "GetServerInfo", grpc::Status::OK);
+  response->set_num_documents(context.documents.size());
+}
+
+}  // namespace
+
+grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
+    grpc::CallbackServerContext* rpc, const v1::GenerateRequest* request) {
+  return GenerateCall::Start(context_, rpc, request);
+}
+
+grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>*
+DocumentsService::UploadDocument(grpc::CallbackServerContext*) {
+  return UploadCall::Start(context_);
+}
+
+grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerContext* rpc,
+                                                        const v1::GetDocumentRequest* request,
+                                                        v1::Document* response) {
+  const UnaryCall call(context_, rpc, "GetDocument");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  const std::string& id = request->document_id();
+  if (!IsValidDocumentId(id)) return call.Finish(BadId());
+  const auto state = context_->documents.Find(id);
+  if (state == nullptr) return call.Finish(NoDocument(id));
+  *response = DescribeToClient(*context_->engine(), *state);
+  return call.Finish(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerContext* rpc,
+                                                          const v1::ListDocumentsRequest* request,
+                                                          v1::ListDocumentsResponse* response) {
+  const UnaryCall call(context_, rpc, "ListDocuments");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  if (request->page_size() > kMaxPage) {
+    return call.Finish(BadField(
+        "page_size", absl::StrCat("is ", request->page_size(), ", the limit is ", kMaxPage)));
+  }
+  // A page token is the last id of the page before.
+  if (!request->page_token().empty() && !IsValidDocumentId(request->page_token())) {
+    return call.Finish(BadField("page_token", "is not one that ListDocuments returned"));
+  }
+  const uint32_t size = request->page_size() == 0 ? kDefaultPage : request->page_size();
+  const auto page = context_->documents.List(request->page_token(), size + 1);
+  for (size_t i = 0; i < page.size() && i < size; ++i) {
+    *response->add_documents() = DescribeToClient(*context_->engine(), *page[i]);
+  }
+  if (page.size() > size) response->set_next_page_token(page[size - 1]->id);
+  return call.Finish(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(grpc::CallbackServerContext* rpc,
+                                                           const v1::DeleteDocumentRequest* request,
+                                                           v1::DeleteDocumentResponse*) {
+  const UnaryCall call(context_, rpc, "DeleteDocument");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  const std::string& id = request->document_id();
+  if (!IsValidDocumentId(id)) return call.Finish(BadId());
+  const absl::Status deleted = context_->engine()->DeleteDocument(id);
+  // The engine does not know a document whose text was bad.
+  const bool known = context_->documents.Erase(id);
+  if (!deleted.ok() && !absl::IsNotFound(deleted)) return call.Finish(ToGrpcStatus(deleted));
+  return call.Finish(known || deleted.ok() ? grpc::Status::OK : NoDocument(id));
+}
+
+grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext* rpc,
+                                                const v1::TokenizeRequest* request,
+                                                v1::TokenizeResponse* response) {
+  const UnaryCall call(context_, rpc, "Tokenize");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  if (request->text().size() > kMaxTextBytes) {
+    return call.Finish(BadField("text", absl::StrCat("has ", request->text().size(),
+                                                     " bytes, the limit is ", kMaxTextBytes)));
+  }
+  return call.FinishOnPool([this, request, response] {
+    const Tokenizer& tokenizer = context_->engine()->tokenizer();
+    const auto ids = tokenizer.Encode(request->text());
+    if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
+    if (request->add_bos() && tokenizer.bos_id() >= 0) {
+      response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
+    }
+    for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
+    return grpc::Status::OK;
+  });
+}
+
+grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext* rpc,
+                                                  const v1::DetokenizeRequest* request,
+                                                  v1::DetokenizeResponse* response) {
+  const UnaryCall call(context_, rpc, "Detokenize");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  return call.FinishOnPool([this, request, response] {
+    const Tokenizer& tokenizer = context_->engine()->tokenizer();
+    const auto vocab = static_cast<uint32_t>(tokenizer.vocab_size());
+    for (int i = 0; i < request->token_ids_size(); ++i) {
+      if (request->token_ids(i) < vocab) continue;
+      return BadField(
+          absl::StrCat("token_ids[", i, "]"),
+          absl::StrCat("id ", request->token_ids(i), " is not in the vocabulary of ", vocab));
+    }
+    const auto text = tokenizer.Decode(
+        std::vector<int32_t>(request->token_ids().begin(), request->token_ids().end()));
+    if (!text.ok()) return BadField("token_ids", std::string(text.status().message()));
+    response->set_text(*text);
+    return grpc::Status::OK;
+  });
+}
+
+grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* rpc,
+                                                        const v1::GetServerInfoRequest*,
+                                                        v1::ServerInfo* response) {
+  const UnaryCall call(context_, rpc, "GetServerInfo");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  FillInfo(*context_, response);
+  return call.Finish(grpc::Status::OK);
 }
 
 }  // namespace folio::server

@@ -8,8 +8,8 @@
 
 namespace folio::server {
 
-// The gRPC services. They borrow the context and hold nothing else: thread-safe. What a call does is described
-// in proto/folio/v1.
+// The gRPC services. They borrow the context and hold nothing else: thread-safe. What a call does
+// is described in proto/folio/v1.
 
 class InferenceService final : public v1::Inference::CallbackService {
  public:

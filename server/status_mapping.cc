@@ -1,52 +1,61 @@
 #include "server/status_mapping.h"
 
+#include <iterator>
+
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
 namespace folio::server {
 namespace {
 
-constexpr int kRetrySeconds = 2;
+constexpr std::chrono::milliseconds kDefaultRetry{1000};
 
-const char* Reason(absl::StatusCode code) {
+const char* UsualReason(absl::StatusCode code) {
   switch (code) {
-    case absl::StatusCode::kInvalidArgument: return "INVALID_ARGUMENT";
-    case absl::StatusCode::kNotFound: return "NOT_FOUND";
-    case absl::StatusCode::kAlreadyExists: return "ALREADY_EXISTS";
-    case absl::StatusCode::kFailedPrecondition: return "CANNOT_FIT_OR_NOT_READY";
-    case absl::StatusCode::kResourceExhausted: return "CAPACITY";
-    case absl::StatusCode::kUnavailable: return "NOT_SERVING";
-    case absl::StatusCode::kDeadlineExceeded: return "DEADLINE";
-    case absl::StatusCode::kCancelled: return "CANCELLED";
-    case absl::StatusCode::kAborted: return "ABORTED";
-    case absl::StatusCode::kUnimplemented: return "UNIMPLEMENTED";
-    default: return "INTERNAL";
+    case absl::StatusCode::kFailedPrecondition:
+      return "CAPACITY";
+    case absl::StatusCode::kResourceExhausted:
+      return "KV_POOL_FULL";
+    case absl::StatusCode::kUnavailable:
+      return "NOT_SERVING";
+    default:
+      return CodeName(static_cast<grpc::StatusCode>(code));
   }
 }
 
-grpc::Status WithDetails(absl::StatusCode code, const std::string& message,
+std::chrono::milliseconds RetryDelay(absl::StatusCode code, const ErrorDetail& detail) {
+  const bool worth_it =
+      code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
+  return detail.retry_delay.value_or(worth_it ? kDefaultRetry : std::chrono::milliseconds(0));
+}
+
+grpc::Status WithDetails(const absl::Status& status, const ErrorDetail& detail,
                          google::rpc::Status details) {
-  details.set_code(static_cast<int>(code));
+  const std::string message(status.message());
+  details.set_code(static_cast<int>(status.code()));
   details.set_message(message);
   google::rpc::ErrorInfo info;
-  info.set_reason(Reason(code));
+  info.set_reason(detail.reason.empty() ? UsualReason(status.code()) : detail.reason);
   info.set_domain("folio");
+  for (const auto& [key, value] : detail.metadata) (*info.mutable_metadata())[key] = value;
   details.add_details()->PackFrom(info);
-  return grpc::Status(static_cast<grpc::StatusCode>(code), message, details.SerializeAsString());
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), message,
+                      details.SerializeAsString());
 }
 
 }  // namespace
 
-grpc::Status ToGrpcStatus(const absl::Status& status) {
+grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail) {
   if (status.ok()) return grpc::Status::OK;
   google::rpc::Status details;
-  if (status.code() == absl::StatusCode::kResourceExhausted ||
-      status.code() == absl::StatusCode::kUnavailable) {
+  const auto delay = RetryDelay(status.code(), detail);
+  if (delay.count() > 0) {
     google::rpc::RetryInfo retry;
-    retry.mutable_retry_delay()->set_seconds(kRetrySeconds);
+    retry.mutable_retry_delay()->set_seconds(delay.count() / 1000);
+    retry.mutable_retry_delay()->set_nanos(static_cast<int32_t>(delay.count() % 1000 * 1000000));
     details.add_details()->PackFrom(retry);
   }
-  return WithDetails(status.code(), std::string(status.message()), std::move(details));
+  return WithDetails(status, detail, std::move(details));
 }
 
 grpc::Status BadField(const std::string& field, const std::string& description) {
@@ -56,8 +65,30 @@ grpc::Status BadField(const std::string& field, const std::string& description) 
   violation->set_description(description);
   google::rpc::Status details;
   details.add_details()->PackFrom(bad);
-  return WithDetails(absl::StatusCode::kInvalidArgument, field + ": " + description,
+  return WithDetails(absl::InvalidArgumentError(field + ": " + description), {},
                      std::move(details));
+}
+
+const char* CodeName(grpc::StatusCode code) {
+  static constexpr const char* kNames[] = {"OK",
+                                           "CANCELLED",
+                                           "UNKNOWN",
+                                           "INVALID_ARGUMENT",
+                                           "DEADLINE_EXCEEDED",
+                                           "NOT_FOUND",
+                                           "ALREADY_EXISTS",
+                                           "PERMISSION_DENIED",
+                                           "RESOURCE_EXHAUSTED",
+                                           "FAILED_PRECONDITION",
+                                           "ABORTED",
+                                           "OUT_OF_RANGE",
+                                           "UNIMPLEMENTED",
+                                           "INTERNAL",
+                                           "UNAVAILABLE",
+                                           "DATA_LOSS",
+                                           "UNAUTHENTICATED"};
+  const auto index = static_cast<size_t>(code);
+  return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
 }
 
 }  // namespace folio::server

@@ -2,17 +2,34 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <chrono>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 
 namespace folio::server {
 
-// An engine status as gRPC sends it: code, message, and google.rpc details (ErrorInfo always, RetryInfo where
-// a later try may succeed). Source of the codes: serving conventions of the API, see proto/folio/v1.
-grpc::Status ToGrpcStatus(const absl::Status& status);
+// What a status says beside code and message.
+struct ErrorDetail {
+  // google.rpc.ErrorInfo.reason; empty: the usual one of the code.
+  std::string reason;
+  std::vector<std::pair<std::string, std::string>> metadata;
+  // google.rpc.RetryInfo; 0: none. Unset: one second for RESOURCE_EXHAUSTED and UNAVAILABLE, else
+  // none.
+  std::optional<std::chrono::milliseconds> retry_delay;
+};
+
+// A status as gRPC sends it: code, message, and google.rpc details (ErrorInfo always, RetryInfo
+// where a later try may succeed) in grpc-status-details-bin. Source of the codes: proto/folio/v1.
+grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail = {});
 
 // INVALID_ARGUMENT for one field, with google.rpc.BadRequest.
 grpc::Status BadField(const std::string& field, const std::string& description);
+
+// OK, CANCELLED, ...: for logs and metrics.
+const char* CodeName(grpc::StatusCode code);
 
 }  // namespace folio::server

@@ -217,12 +217,15 @@ class LifeCycle(unittest.TestCase):
                            "--max-queued-requests=1") as server:
             flags = ["--json", "ask", "--question", "Once", "--max-new-tokens", 16000, "--ignore-eos",
                      "--strategy", "lm_infinite"]
-            running = [server.start_folio(*flags) for _ in range(2)]
 
-            def full():
+            def load():
                 metrics = server.metrics()
-                return (metrics["folio_num_requests_running"], metrics["folio_num_requests_waiting"]) == (1, 1)
-            wait_for(full, "one request runs and one waits")
+                return metrics["folio_num_requests_running"], metrics["folio_num_requests_waiting"]
+
+            running = [server.start_folio(*flags)]
+            wait_for(lambda: load() == (1, 0), "one request runs")
+            running.append(server.start_folio(*flags))
+            wait_for(lambda: load() == (1, 1), "another one waits")
             refused = server.folio("--json", "ask", "--question", "Me too")
             error = json.loads(refused.stdout.splitlines()[-1])["error"]
             self.assertEqual(error["code"], "RESOURCE_EXHAUSTED")

@@ -1,0 +1,45 @@
+#include "tests/server/fake_tokenizer.h"
+
+#include "engine/tokenizer/utf8.h"
+
+namespace folio::testing {
+
+FakeTokenizer::FakeTokenizer() : pieces_(kFirstByte + 256) {}
+
+std::vector<int32_t> FakeTokenizer::TokensOf(std::string_view text) {
+  std::vector<int32_t> ids = {kFirstByte + ' '};
+  for (const char c : text) ids.push_back(kFirstByte + static_cast<unsigned char>(c));
+  return ids;
+}
+
+absl::StatusOr<std::vector<int32_t>> FakeTokenizer::Encode(std::string_view text) const {
+  if (!IsValidUtf8(text)) return absl::InvalidArgumentError("is not UTF-8");
+  if (text.find(kHold) != std::string_view::npos) {
+    std::unique_lock<std::mutex> lock(mu_);
+    ++num_holding_;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return released_; });
+  }
+  return TokensOf(text);
+}
+
+absl::StatusOr<std::string> FakeTokenizer::Decode(std::span<const int32_t> ids) const {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (id >= kFirstByte) text.push_back(static_cast<char>(id - kFirstByte));
+  }
+  return !text.empty() && text.front() == ' ' ? text.substr(1) : text;
+}
+
+void FakeTokenizer::WaitUntilHolding(int count) const {
+  std::unique_lock<std::mutex> lock(mu_);
+  changed_.wait(lock, [&] { return num_holding_ >= count; });
+}
+
+void FakeTokenizer::Release() const {
+  std::lock_guard<std::mutex> lock(mu_);
+  released_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace folio::testing

@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+
+#include "tests/server/test_server.h"
+
+namespace folio::testing {
+namespace {
+
+// In process, a write is done when the client has read it: a client that does not read holds up the
+// first one.
+
+TEST(SlowReader, DeltasAreFoldedAndNothingIsLost) {
+  TestServer server;
+  Generate call(server.channel(), Ask("hello"));
+  server.engine().WaitForRequest();
+  std::string sent;
+  for (int i = 0; i < 1000; ++i) {
+    const std::string word = std::to_string(i) + " ";
+    sent += word;
+    server.engine().Emit(Delta(word));
+  }
+  server.engine().Emit(Completed(1000));
+  std::string received;
+  int events = 0;
+  int tokens = 0;
+  for (;;) {
+    const v1::GenerateEvent event = call.Next();
+    if (event.event_case() == v1::GenerateEvent::EVENT_NOT_SET) break;
+    received += event.delta().text();
+    tokens += event.delta().token_ids_size();
+    ++events;
+  }
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(tokens, 1000);
+  EXPECT_LE(events, 1002);
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+TEST(SlowReader, TooManyWaitingBytesEndTheStream) {
+  server::ServerOptions options;
+  options.max_stream_buffer_bytes = 10000;
+  TestServer server(options);
+  Generate call(server.channel(), Ask("hello"));
+  server.engine().WaitForRequest(1);
+  Generate other(server.channel(), Ask("hello"));
+  server.engine().WaitForRequest(2);
+  // More than the transport takes on its own.
+  for (int i = 0; i < 200; ++i) server.engine().Emit(Delta(std::string(1000, 'x')), 1);
+  const absl::Status reason = server.engine().WaitForCancel(1);
+  EXPECT_EQ(reason.code(), absl::StatusCode::kAborted);
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "SLOW_CONSUMER");
+  server.engine().Emit(Completed(1), 2);  // the other stream has not noticed
+  EXPECT_TRUE(other.Finish().ok());
+}
+
+TEST(SlowReader, AWriteThatIsNeverTakenEndsTheStream) {
+  TestServer server;
+  Generate call(server.channel(), Ask("hello"));
+  server.engine().WaitForRequest();
+  server.engine().Emit(Delta("a"));
+  server.engine().Emit(Delta("b"));
+  server.engine().Emit(Delta("c"));
+  // Until the server has noticed; it first needs the writes to have begun.
+  while (server.engine().num_running() > 0) {
+    server.clock().Advance(std::chrono::seconds(61));
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(server.engine().WaitForCancel().code(), absl::StatusCode::kAborted);
+  // It is still not read: ten seconds later the call is cancelled, and the drain need not wait for
+  // it.
+  std::atomic<bool> drained{false};
+  std::thread drain([&] {
+    server.runner().Drain([] { return false; });
+    drained = true;
+  });
+  while (!drained) {
+    server.clock().Advance(std::chrono::seconds(11));
+    std::this_thread::yield();
+  }
+  drain.join();
+  EXPECT_FALSE(call.Finish().ok());
+}
+
+}  // namespace
+}  // namespace folio::testing

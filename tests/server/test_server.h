@@ -1,0 +1,123 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "folio/v1/control.grpc.pb.h"
+#include "folio/v1/documents.grpc.pb.h"
+#include "folio/v1/inference.grpc.pb.h"
+#include "folio/v1/text.grpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "server/runner.h"
+#include "tests/server/fake_engine.h"
+
+namespace folio::testing {
+
+// A time that moves only when told.
+class ManualClock {
+ public:
+  SteadyTime now() const { return SteadyTime(std::chrono::milliseconds(now_ms_.load())); }
+  void Advance(std::chrono::milliseconds step) { now_ms_.fetch_add(step.count()); }
+
+ private:
+  std::atomic<int64_t> now_ms_{1000000};
+};
+
+// Options of a server that serves metrics on a free port. Stopping it takes civetweb two seconds.
+server::ServerOptions WithMetrics(server::ServerOptions options = {});
+
+// The server with a fake engine, on a free port of its own, without metrics unless WithMetrics.
+class TestServer {
+ public:
+  enum class Model { kLoaded, kNotLoaded };
+  explicit TestServer(server::ServerOptions options = {}, Model model = Model::kLoaded);
+
+  FakeEngine& engine() { return *engine_; }
+  ManualClock& clock() { return clock_; }
+  server::Runner& runner() { return *runner_; }
+  void Load();
+  // In process; messages are handed over one by one.
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  std::shared_ptr<grpc::Channel> TcpChannel(int port = 0) const;
+  // Destroys the server; calls must have been read to their end.
+  void Stop() { runner_.reset(); }
+  // What Prometheus would read. REQUIRES: options made by WithMetrics.
+  std::string Metrics() const;
+  // The value of the series with exactly this name and labels, e.g. `folio_x{a="b"}`.
+  double Metric(const std::string& series) const;
+
+ private:
+  ManualClock clock_;
+  FakeEngine* engine_ = nullptr;  // owned by the runner
+  std::unique_ptr<server::Runner> runner_;
+  std::shared_ptr<grpc::Channel> channel_;
+};
+
+// One Generate call of a client.
+class Generate {
+ public:
+  Generate(const std::shared_ptr<grpc::Channel>& channel, const v1::GenerateRequest& request,
+           std::optional<std::chrono::milliseconds> timeout = std::nullopt);
+
+  // The next event; checks that numbers are dense. An event without content after the last one.
+  v1::GenerateEvent Next();
+  // Reads the rest and returns the status.
+  grpc::Status Finish();
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  std::unique_ptr<v1::Inference::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>> reader_;
+  uint64_t next_sequence_ = 0;
+};
+
+// One UploadDocument call of a client.
+class Upload {
+ public:
+  explicit Upload(const std::shared_ptr<grpc::Channel>& channel);
+  void Header(const v1::DocumentHeader& header);
+  void Header(const std::string& id);
+  void Chunk(uint64_t offset, const std::string& data);
+  void FinishUpload(uint64_t total_bytes = 0);
+  void HalfClose() { stream_->WritesDone(); }
+  v1::UploadDocumentEvent Next();
+  // The next event of a kind, others skipped.
+  v1::UploadDocumentEvent NextOf(v1::UploadDocumentEvent::EventCase kind);
+  grpc::Status Finish();
+  void Cancel() { context_.TryCancel(); }
+
+ private:
+  std::unique_ptr<v1::Documents::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::UploadDocumentRequest, v1::UploadDocumentEvent>>
+      stream_;
+};
+
+// Uploads a whole document and waits until it is ready.
+void UploadWhole(TestServer* server, const std::string& id, const std::string& text);
+
+v1::GenerateRequest Ask(const std::string& prompt);
+v1::GenerateRequest AskDocument(const std::string& id, const std::string& question);
+DeltaEvent Delta(const std::string& text, int32_t token = 5);
+CompletedEvent Completed(int tokens);
+
+// The details of a status.
+struct Details {
+  google::rpc::ErrorInfo info;
+  std::optional<google::rpc::RetryInfo> retry;
+  std::optional<google::rpc::BadRequest> bad_request;
+
+  // The field of the only violation; empty: none.
+  std::string field() const;
+};
+Details DetailsOf(const grpc::Status& status);
+
+}  // namespace folio::testing

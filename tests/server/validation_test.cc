@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "tests/server/test_server.h"
+
+namespace folio::testing {
+namespace {
+
+struct BadRequest {
+  const char* name;
+  std::function<void(v1::GenerateRequest*)> spoil;
+  const char* field;
+};
+
+void PrintTo(const BadRequest& bad, std::ostream* out) { *out << bad.name; }
+
+class Validation : public ::testing::TestWithParam<BadRequest> {};
+
+TEST_P(Validation, NamesTheField) {
+  server::ServerOptions options;
+  options.max_new_tokens = 1000;
+  options.max_inline_prompt_bytes = 100;
+  TestServer server(options);
+  v1::GenerateRequest request = Ask("hello");
+  GetParam().spoil(&request);
+  Generate call(server.channel(), request);
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  const Details details = DetailsOf(status);
+  EXPECT_EQ(details.field(), GetParam().field);
+  EXPECT_EQ(details.info.reason(), "INVALID_ARGUMENT");
+  EXPECT_EQ(details.info.domain(), "folio");
+  EXPECT_FALSE(details.retry.has_value());
+  EXPECT_EQ(server.engine().num_running(), 0);
+}
+
+using Request = v1::GenerateRequest;
+const float kNan = std::numeric_limits<float>::quiet_NaN();
+const float kInfinity = std::numeric_limits<float>::infinity();
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, Validation,
+    ::testing::Values(
+        BadRequest{"NoInput", [](Request* r) { r->clear_prompt(); }, "input"},
+        BadRequest{"EmptyPrompt", [](Request* r) { r->set_prompt(""); }, "prompt"},
+        BadRequest{"LongPrompt", [](Request* r) { r->set_prompt(std::string(101, 'x')); },
+                   "prompt"},
+        BadRequest{"NoTokenIds", [](Request* r) { r->mutable_prompt_token_ids(); },
+                   "prompt_token_ids.ids"},
+        BadRequest{"TokenIdOutOfRange",
+                   [](Request* r) {
+                     r->mutable_prompt_token_ids()->add_ids(5);
+                     r->mutable_prompt_token_ids()->add_ids(0xFFFFFFFF);
+                   },
+                   "prompt_token_ids.ids[1]"},
+        BadRequest{"NoQuestion", [](Request* r) { r->mutable_document()->set_document_id("d"); },
+                   "document.question"},
+        BadRequest{"BadDocumentId", [](Request* r) { *r = AskDocument("a/b", "why"); },
+                   "document.document_id"},
+        BadRequest{"LongRequestId", [](Request* r) { r->set_request_id(std::string(129, 'x')); },
+                   "request_id"},
+        BadRequest{
+            "BadStrategy",
+            [](Request* r) { r->mutable_strategy()->mutable_lm_infinite()->set_window(513); },
+            "strategy"},
+        BadRequest{"UnknownStrategy",
+                   [](Request* r) { r->mutable_strategy()->mutable_long_heads(); }, "strategy"},
+        BadRequest{"NanTemperature",
+                   [](Request* r) { r->mutable_sampling()->set_temperature(kNan); },
+                   "sampling.temperature"},
+        BadRequest{"InfiniteTemperature",
+                   [](Request* r) { r->mutable_sampling()->set_temperature(kInfinity); },
+                   "sampling.temperature"},
+        BadRequest{"NegativeTemperature",
+                   [](Request* r) { r->mutable_sampling()->set_temperature(-1); },
+                   "sampling.temperature"},
+        BadRequest{"ZeroTopP", [](Request* r) { r->mutable_sampling()->set_top_p(0); },
+                   "sampling.top_p"},
+        BadRequest{"NanTopP", [](Request* r) { r->mutable_sampling()->set_top_p(kNan); },
+                   "sampling.top_p"},
+        BadRequest{"HugeTopK", [](Request* r) { r->mutable_sampling()->set_top_k(0xFFFFFFFF); },
+                   "sampling.top_k"},
+        BadRequest{"MinPOfOne", [](Request* r) { r->mutable_sampling()->set_min_p(1); },
+                   "sampling.min_p"},
+        BadRequest{"ZeroPenalty",
+                   [](Request* r) { r->mutable_sampling()->set_repetition_penalty(0); },
+                   "sampling.repetition_penalty"},
+        BadRequest{"NoNewTokens", [](Request* r) { r->mutable_stopping()->set_max_new_tokens(0); },
+                   "stopping.max_new_tokens"},
+        BadRequest{"TooManyNewTokens",
+                   [](Request* r) { r->mutable_stopping()->set_max_new_tokens(1001); },
+                   "stopping.max_new_tokens"},
+        BadRequest{"TooManyStops",
+                   [](Request* r) {
+                     for (int i = 0; i < 17; ++i) r->mutable_stopping()->add_stop("x");
+                   },
+                   "stopping.stop"},
+        BadRequest{"EmptyStop", [](Request* r) { r->mutable_stopping()->add_stop(""); },
+                   "stopping.stop"},
+        BadRequest{"LongStop",
+                   [](Request* r) { r->mutable_stopping()->add_stop(std::string(257, 'x')); },
+                   "stopping.stop"},
+        BadRequest{"StopTokenOutOfRange",
+                   [](Request* r) { r->mutable_stopping()->add_stop_token_ids(100000); },
+                   "stopping.stop_token_ids[0]"},
+        BadRequest{"TooManyLogprobs",
+                   [](Request* r) { r->mutable_response()->set_top_logprobs(21); },
+                   "response.top_logprobs"},
+        BadRequest{"FastHeartbeat",
+                   [](Request* r) { r->mutable_response()->set_heartbeat_interval_ms(99); },
+                   "response.heartbeat_interval_ms"},
+        BadRequest{"SlowHeartbeat",
+                   [](Request* r) { r->mutable_response()->set_heartbeat_interval_ms(60001); },
+                   "response.heartbeat_interval_ms"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ValidationLimits, TheBoundsThemselvesAreAllowed) {
+  TestServer server;
+  v1::GenerateRequest request = Ask("hello");
+  request.set_request_id(std::string(128, 'x'));
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_sampling()->set_top_p(1);
+  request.mutable_sampling()->set_min_p(0);
+  request.mutable_sampling()->set_repetition_penalty(10);
+  request.mutable_stopping()->set_max_new_tokens(1);
+  for (int i = 0; i < 16; ++i) request.mutable_stopping()->add_stop(std::string(256, 'x'));
+  request.mutable_response()->set_top_logprobs(20);
+  request.mutable_response()->set_heartbeat_interval_ms(100);
+  Generate call(server.channel(), request);
+  server.engine().WaitForRequest();
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+TEST(ValidationLimits, TheDefaultLengthFitsASmallLimit) {
+  server::ServerOptions options;
+  options.max_new_tokens = 10;
+  TestServer server(options);
+  Generate call(server.channel(), Ask("hello"));
+  EXPECT_EQ(server.engine().WaitForRequest().stop.max_new_tokens, 10);
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(call.Finish().ok());
+}
+
+}  // namespace
+}  // namespace folio::testing
