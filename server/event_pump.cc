@@ -1,5 +1,7 @@
 #include "server/event_pump.h"
 
+#include <pthread.h>
+
 namespace folio::server {
 
 class EventPump::Sink final : public EventSink {
@@ -87,6 +89,7 @@ bool EventPump::Take(Turn* turn) {
 }
 
 void EventPump::Main() {
+  pthread_setname_np(pthread_self(), "event pump");
   Turn turn;
   bool more = true;
   while (more) {

@@ -1,5 +1,7 @@
 #include "server/prompt_pool.h"
 
+#include <pthread.h>
+
 #include <utility>
 
 namespace folio::server {
@@ -30,6 +32,7 @@ void PromptPool::Post(std::function<void()> task) {
 }
 
 void PromptPool::Main() {
+  pthread_setname_np(pthread_self(), "prompt pool");
   for (;;) {
     std::function<void()> task;
     {
