@@ -29,6 +29,8 @@ absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(int64_t frame_bytes
         absl::StrCat("cannot reserve ", frame_bytes * max_frames,
                      " bytes of address space for the KV cache; lower --kv_bytes"));
   }
+  // A step reads slices that lie far apart: fewer TLB misses. A refusal costs speed only.
+  madvise(base, frame_bytes * max_frames, MADV_HUGEPAGE);
   return std::unique_ptr<FramePool>(
       new FramePool(static_cast<std::byte*>(base), frame_bytes, max_frames));
 }

@@ -66,6 +66,8 @@ void ChunkSummarizer::MeanOutput(const CpuAttentionContext& context, const Chunk
     cpu::AttendPageArgs args;
     args.k = context.Keys(frame, chunk.layer, chunk.kv_head);
     args.v = context.Values(frame, chunk.layer, chunk.kv_head);
+    args.next_k = args.k;
+    args.next_v = args.v;
     args.dim = dim;
     args.q = rotated_.data();
     args.lo.fill(0);
@@ -103,7 +105,8 @@ void ChunkSummarizer::WeighKeys(const CpuAttentionContext& context, const Chunk&
                             half, rotated_.data());
     const std::byte* keys = context.Keys(Page(context, chunk, page), chunk.layer, chunk.kv_head);
     for (int t = 0; t < g.page_tokens; t += kTile) {
-      context.kernels->score_tile(g.dtype, keys + t / kTile * tile_bytes, dim, 1, rotated_.data(),
+      const std::byte* tile = keys + t / kTile * tile_bytes;
+      context.kernels->score_tile(g.dtype, tile, tile, dim, 1, rotated_.data(),
                                   &weights_[page * g.page_tokens + t]);
     }
   }
@@ -142,10 +145,13 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const SequenceSlice
   const int dim = context.geometry().padded_dim;
   const int64_t last = own[first_row + num_rows - 1] - 2;
   float scores[kQueryRows * kTile];
+  const auto tile_bytes = [&](int64_t tile) {
+    return reinterpret_cast<const std::byte*>(context.SummaryTile(slice.summaries[tile], layer, head));
+  };
   for (int64_t tile = 0; tile * kTile <= last; ++tile) {
-    const float* chunks = context.SummaryTile(slice.summaries[tile], layer, head);
-    context.kernels->score_tile(DType::kF32, reinterpret_cast<const std::byte*>(chunks), dim,
-                                num_rows, queries + int64_t{first_row} * dim, scores);
+    const int64_t next = (tile + 1) * kTile <= last ? tile + 1 : tile;
+    context.kernels->score_tile(DType::kF32, tile_bytes(tile), tile_bytes(next), dim, num_rows,
+                                queries + int64_t{first_row} * dim, scores);
     for (int r = 0; r < num_rows; ++r) {
       const int row = first_row + r;
       const int64_t first = std::max<int64_t>(1, tile * kTile);

@@ -66,18 +66,19 @@ void AttentionWorker::LoadQueries(const float* qkv) {
   }
 }
 
-void AttentionWorker::VisitPage(FrameId frame, const std::vector<float>& queries,
-                                std::span<const Visit> visits) {
+void AttentionWorker::VisitPage(FrameId frame, FrameId next, const std::vector<float>& queries) {
   const KvGeometry& g = context_->geometry();
   cpu::AttendPageArgs args;
   args.k = context_->Keys(frame, block_.layer, block_.kv_head);
   args.v = context_->Values(frame, block_.layer, block_.kv_head);
+  args.next_k = context_->Keys(next, block_.layer, block_.kv_head);
+  args.next_v = context_->Values(next, block_.layer, block_.kv_head);
   args.dim = dim_;
   args.q = rotated_.data();
-  for (size_t first = 0; first < visits.size(); first += kQueryRows) {
-    args.num_rows = static_cast<int>(std::min<size_t>(kQueryRows, visits.size() - first));
+  for (size_t first = 0; first < visits_.size(); first += kQueryRows) {
+    args.num_rows = static_cast<int>(std::min<size_t>(kQueryRows, visits_.size() - first));
     for (int r = 0; r < args.num_rows; ++r) {
-      const Visit& visit = visits[first + r];
+      const Visit& visit = visits_[first + r];
       const float* q = &queries[int64_t{visit.query} * dim_];
       float* to = &rotated_[r * dim_];
       if (visit.page_distance == 0) {
@@ -92,6 +93,8 @@ void AttentionWorker::VisitPage(FrameId frame, const std::vector<float>& queries
       args.state[r] = &states_[int64_t{visit.query} * (dim_ + 2)];
     }
     context_->kernels->attend_page(g.dtype, page_tokens_, args);
+    args.next_k = args.k;
+    args.next_v = args.v;
   }
 }
 
@@ -100,7 +103,8 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
   const int64_t last = Position(block_.num_rows - 1);
   const int64_t oldest = stage.band_end > last ? 0 : Position(0) - stage.band_end + 1;
   const int64_t first_page = std::max(slice.first_page, std::max<int64_t>(0, oldest) / page_tokens_);
-  for (int64_t page = first_page; page <= last / page_tokens_; ++page) {
+  const int64_t last_page = last / page_tokens_;
+  for (int64_t page = first_page; page <= last_page; ++page) {
     const int64_t start = page * page_tokens_;
     visits_.clear();
     for (int row = 0; row < block_.num_rows; ++row) {
@@ -115,7 +119,9 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
                            static_cast<int>(hi)});
       }
     }
-    if (!visits_.empty()) VisitPage(slice.pages[page - slice.first_page], local_, visits_);
+    if (visits_.empty()) continue;
+    VisitPage(slice.pages[page - slice.first_page],
+              slice.pages[std::min(page + 1, last_page) - slice.first_page], local_);
   }
 }
 
@@ -135,39 +141,32 @@ void AttentionWorker::RunSinks(const AttentionStage& stage) {
         visits_.push_back({query(row, head), 0, 0, static_cast<int>(hi)});
       }
     }
-    if (!visits_.empty()) VisitPage(slice.sinks[page], pinned_, visits_);
+    if (!visits_.empty()) VisitPage(slice.sinks[page], slice.sinks[page], pinned_);
   }
 }
 
-// The pages of one chunk up to (not including) token `token_end` of it, for one query whose distance to the
-// chunk's first token is slot_distance pages plus its own offset in its page.
-void AttentionWorker::AddPages(int query, int64_t chunk, int64_t slot_distance, int64_t token_end) {
-  const int64_t pages_per_chunk = block_.slice->plan->selection.chunk_tokens / page_tokens_;
-  for (int64_t u = 0; u * page_tokens_ < token_end; ++u) {
-    const int64_t page = chunk * pages_per_chunk + u;
-    const int hi = static_cast<int>(std::min<int64_t>(page_tokens_, token_end - u * page_tokens_));
-    chosen_.push_back({static_cast<uint64_t>(page) << 16 | static_cast<uint64_t>(query),
-                       {query, slot_distance - u, 0, hi}});
-  }
-}
-
-void AttentionWorker::ChoosePages(int row, int head, std::span<const int64_t> picks) {
-  const int64_t w = block_.slice->plan->selection.chunk_tokens;
-  const int64_t i = Position(row);
+void AttentionWorker::ChooseChunks(int row, int head, std::span<const int64_t> picks) {
   const int64_t own = own_[row];
-  const int64_t own_distance = i % w / page_tokens_;
-  const int64_t pages_per_chunk = w / page_tokens_;
-  const int q = query(row, head);
-  // Slots in ascending order of chunks: the first, the picks, the previous, the own one.
-  const int64_t num_slots = static_cast<int64_t>(picks.size()) + std::min<int64_t>(own, 2);
-  int64_t slot = 0;
-  const auto add = [&](int64_t chunk) {
-    AddPages(q, chunk, (num_slots - slot++) * pages_per_chunk + own_distance, w);
-  };
+  // In ascending order: the first, the picks, the previous, the own one.
+  int slots_after = static_cast<int>(picks.size()) + static_cast<int>(std::min<int64_t>(own, 2));
+  const auto add = [&](int64_t chunk) { chosen_.push_back({chunk, query(row, head), slots_after--}); };
   if (own >= 1) add(0);
   for (int64_t chunk : picks) add(chunk);
   if (own >= 2) add(own - 1);
-  AddPages(q, own, own_distance, i % w + 1);
+  add(own);
+}
+
+void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t page) {
+  const int64_t w = block_.slice->plan->selection.chunk_tokens;
+  visits_.clear();
+  for (const ChosenChunk& c : chosen) {
+    const int64_t offset = Position(c.query / group_) % w;
+    // The chosen chunks stand side by side, the query's own one last.
+    const int64_t distance = c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page;
+    const int64_t visible = (c.slots_after == 0 ? offset + 1 : w) - page * page_tokens_;
+    if (visible <= 0) continue;
+    visits_.push_back({c.query, distance, 0, static_cast<int>(std::min<int64_t>(page_tokens_, visible))});
+  }
 }
 
 void AttentionWorker::RunChunks(const AttentionStage& stage) {
@@ -184,18 +183,26 @@ void AttentionWorker::RunChunks(const AttentionStage& stage) {
     selector_.Run(*context_, slice, block_.layer, block_.kv_head * group_ + head,
                   std::span<const float>(raw_).subspan(begin, int64_t{num_rows} * dim_),
                   std::span<const int64_t>(own_).subspan(first));
-    for (int row = 0; row < num_rows; ++row) ChoosePages(first + row, head, selector_.Picks(row));
+    for (int row = 0; row < num_rows; ++row) ChooseChunks(first + row, head, selector_.Picks(row));
   }
-  std::sort(chosen_.begin(), chosen_.end(),
-            [](const ChosenPage& a, const ChosenPage& b) { return a.key < b.key; });
+  std::sort(chosen_.begin(), chosen_.end());
+  // Nothing of a plan with chunks is ever dropped: page 0 is the first.
+  const std::span<const FrameId> pages = slice.pages;
+  const int64_t pages_per_chunk = w / page_tokens_;
   for (size_t begin = 0; begin < chosen_.size();) {
-    const int64_t page = static_cast<int64_t>(chosen_[begin].key >> 16);
-    visits_.clear();
     size_t end = begin;
-    for (; end < chosen_.size() && static_cast<int64_t>(chosen_[end].key >> 16) == page; ++end) {
-      visits_.push_back(chosen_[end].visit);
+    while (end < chosen_.size() && chosen_[end].chunk == chosen_[begin].chunk) ++end;
+    const std::span<const ChosenChunk> of_chunk(&chosen_[begin], end - begin);
+    const int64_t first_page = of_chunk[0].chunk * pages_per_chunk;
+    const int64_t page_after = end < chosen_.size() ? chosen_[end].chunk * pages_per_chunk : first_page;
+    for (int64_t page = 0; page < pages_per_chunk; ++page) {
+      CollectVisits(of_chunk, page);
+      if (visits_.empty()) break;  // the rest of the query's own chunk
+      const bool last = page + 1 == pages_per_chunk;
+      VisitPage(pages[first_page + page],
+                pages[last ? page_after : std::min<int64_t>(first_page + page + 1, pages.size() - 1)],
+                local_);
     }
-    VisitPage(slice.pages[page - slice.first_page], local_, visits_);
     begin = end;
   }
 }

@@ -40,20 +40,26 @@ class AttentionWorker {
     int lo = 0;
     int hi = 0;
   };
-  // A page that a head chose: ordered by page, then query, in one integer key.
-  struct ChosenPage {
-    uint64_t key = 0;
-    Visit visit;
+  // A chunk that a query's head chose. Sorted: by chunk, then query.
+  struct ChosenChunk {
+    int64_t chunk = 0;
+    int query = 0;
+    int slots_after = 0;  // chosen chunks from this one up to the query's own
+    bool operator<(const ChosenChunk& other) const {
+      return chunk != other.chunk ? chunk < other.chunk : query < other.query;
+    }
   };
 
   void LoadQueries(const float* qkv);
   void RunContext(const AttentionStage& stage);
   void RunSinks(const AttentionStage& stage);
   void RunChunks(const AttentionStage& stage);
-  void ChoosePages(int row, int head, std::span<const int64_t> picks);
-  void AddPages(int query, int64_t chunk, int64_t slot_distance, int64_t token_end);
-  // Folds the collected visits of one page into their queries; `queries` is the base they start from.
-  void VisitPage(FrameId frame, const std::vector<float>& queries, std::span<const Visit> visits);
+  void ChooseChunks(int row, int head, std::span<const int64_t> picks);
+  // Page `page` of the chunk that `chosen`, all of one chunk, have in common.
+  void CollectVisits(std::span<const ChosenChunk> chosen, int64_t page);
+  // Folds the collected visits of one page into their queries; `queries` is the base they start from. `next`
+  // is the page that will be visited after it.
+  void VisitPage(FrameId frame, FrameId next, const std::vector<float>& queries);
   void WriteOutput(float* out) const;
 
   int64_t Position(int row) const { return block_.slice->first_position + block_.first_row + row; }
@@ -72,7 +78,7 @@ class AttentionWorker {
   std::vector<float> rotated_;  // [kQueryRows][dim]
   std::vector<int64_t> own_;    // [rows] chunk of each row
   std::vector<Visit> visits_;
-  std::vector<ChosenPage> chosen_;
+  std::vector<ChosenChunk> chosen_;
   ChunkSelector selector_;
 };
 

@@ -11,127 +11,190 @@ constexpr int kTileTokens = 16;
 // Row stride of the weights: a page and one line more, so that eight rows do not share one cache set.
 constexpr int kWeightStride = kMaxPageTokens + kTileTokens;
 
-// Keys of one tile, fp32 [dim][16] or bf16 [dim/2][16][2].
+// A cache of fp32 values: keys of a tile [dim][16], values [tokens][dim].
 struct F32Cache {
   static constexpr int kBytes = 4;
-  template <int kRows>
-  static void Scores(const std::byte* tile, int dim, const float* q, Vec (&scores)[kRows]) {
-    for (int d = 0; d < dim; ++d) {
-      const Vec key = Load(reinterpret_cast<const float*>(tile) + d * 16);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) scores[r] = scores[r] + key * q[r * dim + d];
-    }
-  }
-  // 16 dims of the values, tokens [begin, end) of the page.
-  template <int kRows>
-  static void AddValues(const std::byte* v, int dim, int begin, int end,
-                        const float (&p)[kRows][kWeightStride], Vec (&acc)[kRows]) {
-    const auto* values = reinterpret_cast<const float*>(v);
-    for (int t = begin; t < end; ++t) {
-      const Vec value = Load(values + t * dim);
-#pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) acc[r] = acc[r] + value * p[r][t];
-    }
-  }
-  static const std::byte* ValueColumn(const std::byte* v, int d) { return v + d * 4; }
-  static void RoundWeights(float*, int) {}
+  static constexpr int kStep = 1;  // dims or tokens per operand
+  using Operand = float;
+  static FOLIO_INLINE Vec LoadLine(const std::byte* p) { return Load(reinterpret_cast<const float*>(p)); }
+  static FOLIO_INLINE Vec Add(Vec sum, Vec line, Operand x) { return Fma(line, x, sum); }
+  static FOLIO_INLINE Vec Round(Vec x) { return x; }
 };
 
+// A cache of bf16 pairs: keys of a tile [dim/2][16][2], values [tokens/2][dim][2].
 struct Bf16Cache {
   static constexpr int kBytes = 2;
-  template <int kRows>
-  static void Scores(const std::byte* tile, int dim, const float* q, Vec (&scores)[kRows]) {
-    for (int d = 0; d < dim; d += 2) {
-      const BitVec keys = LoadBits(tile + d * 32);
+  static constexpr int kStep = 2;
+  using Operand = Pair;
+  static FOLIO_INLINE BitVec LoadLine(const std::byte* p) { return LoadBits(p); }
+  static FOLIO_INLINE Vec Add(Vec sum, BitVec line, Operand x) { return DotPair(sum, line, x); }
+  static FOLIO_INLINE Vec Round(Vec x) { return RoundToPairs(x); }
+};
+
+// The values of kRows rows as operands, a row every `stride` operands.
+template <typename Cache, int kRows>
+class Operands {
+ public:
+  using Operand = typename Cache::Operand;
+
+  // x [kRows][row_floats], of which the first n of each row count; x must outlive this.
+  Operands(const float* x, int row_floats, int n) : stride_(row_floats / Cache::kStep) {
+    if constexpr (Cache::kStep == 1) {
+      data_ = x;
+    } else if constexpr (!kNativeBf16) {
+      data_ = reinterpret_cast<const Operand*>(x);
+    } else {
+      for (int r = 0; r < kRows; ++r) PackPairs(x + r * row_floats, n, packed_ + r * stride_);
+      data_ = packed_;
+    }
+  }
+  Operands(const Operands&) = delete;
+
+  Operand Get(int row, int step) const { return data_[row * stride_ + step]; }
+
+ private:
+  static constexpr int kPacked = kNativeBf16 && Cache::kStep == 2 ? kRows * kWeightStride / 2 : 1;
+  const Operand* data_;
+  const int stride_;
+  alignas(64) Operand packed_[kPacked];
+};
+
+// sums[c][r] += line (step, c) * operand (r, step) for steps [begin, end): the inner loop of scores (steps are
+// dims, columns are tiles of tokens) and of values (steps are tokens, columns are sixteen dims each). Each
+// (c, r) is one chain in ascending order, whatever runs beside it.
+//   lines    of step s and column c at data + s * step_bytes + c * column_bytes, 64 bytes
+//   next     laid out as data, prefetched
+template <typename Cache, int kRows, int kColumns>
+FOLIO_INLINE void Accumulate(const std::byte* data, const std::byte* next, int64_t step_bytes,
+                       int64_t column_bytes, int begin, int end, const Operands<Cache, kRows>& x,
+                       Vec (&sums)[kColumns][kRows]) {
+  for (int s = begin; s < end; ++s) {
+#pragma GCC unroll 8
+    for (int c = 0; c < kColumns; ++c) {
+      const int64_t at = s * step_bytes + c * column_bytes;
+      __builtin_prefetch(next + at);
+      const auto line = Cache::LoadLine(data + at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        scores[r] = DotPair(scores[r], keys, PackPair(q[r * dim + d], q[r * dim + d + 1]));
+        sums[c][r] = Cache::Add(sums[c][r], line, x.Get(r, s));
       }
     }
   }
-  template <int kRows>
-  static void AddValues(const std::byte* v, int dim, int begin, int end,
-                        const float (&p)[kRows][kWeightStride], Vec (&acc)[kRows]) {
-    for (int t = begin & ~1; t < end; t += 2) {
-      const BitVec values = LoadBits(v + t * dim * 2);
+}
+
+// Scores of tiles [tile, num_tiles): out[r * out_stride + token].
+template <typename Cache, int kRows, int kColumns = kSums / kRows>
+FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim, int tile, int num_tiles,
+                       const Operands<Cache, kRows>& q, float* out, int out_stride) {
+  const int64_t tile_bytes = int64_t{kTileTokens} * dim * Cache::kBytes;
+  for (; tile + kColumns <= num_tiles; tile += kColumns) {
+    Vec sums[kColumns][kRows] = {};
+    Accumulate<Cache, kRows, kColumns>(k + tile * tile_bytes, next + tile * tile_bytes, 64, tile_bytes,
+                                       0, dim / Cache::kStep, q, sums);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) acc[r] = DotPair(acc[r], values, PackPair(p[r][t], p[r][t + 1]));
+    for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        Store(out + r * out_stride + (tile + c) * kTileTokens, sums[c][r]);
+      }
     }
   }
-  static const std::byte* ValueColumn(const std::byte* v, int d) { return v + d * 4; }
-  // The weights as the values will be multiplied with, so that their sum fits.
-  static void RoundWeights(float* p, int n) {
-    if (!kNativeBf16) return;
-    for (int i = 0; i < n; ++i) p[i] = Bf16ToFloat(FloatToBf16(p[i]));
+  if constexpr (kColumns > 1) {
+    ScoreTiles<Cache, kRows, kColumns / 2>(k, next, dim, tile, num_tiles, q, out, out_stride);
   }
-};
+}
 
-// Folds the scores of one row into its running max and sum and turns them into weights, in place; tokens
-// outside [lo, hi) get weight 0. Returns the factor for what the row has gathered so far.
-template <typename Cache>
-float UpdateSoftmax(float* p, int page_tokens, int lo, int hi, float* max, float* sum) {
-  constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-  const IntVec lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  Vec page_max = Splat(kMinusInf);
+// Adds the weighted values of tokens [begin, end) to the states of the rows, dims [d, dim).
+template <typename Cache, int kRows, int kColumns = kSums / kRows>
+FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, int begin, int end,
+                      const Operands<Cache, kRows>& p, const float (&factor)[kSums]) {
+  const int dim = args.dim;
+  for (; d + kColumns * 16 <= dim; d += kColumns * 16) {
+    Vec sums[kColumns][kRows];
+#pragma GCC unroll 8
+    for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        sums[c][r] = Load(args.state[first_row + r] + d + c * 16) * Splat(factor[r]);
+      }
+    }
+    Accumulate<Cache, kRows, kColumns>(args.v + int64_t{d} * 4, args.next_v + int64_t{d} * 4,
+                                       int64_t{dim} * 4, 64, begin / Cache::kStep,
+                                       (end + Cache::kStep - 1) / Cache::kStep, p, sums);
+#pragma GCC unroll 8
+    for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) Store(args.state[first_row + r] + d + c * 16, sums[c][r]);
+    }
+  }
+  if constexpr (kColumns > 1) {
+    AddValues<Cache, kRows, kColumns / 2>(args, first_row, d, begin, end, p, factor);
+  }
+}
+
+// Hides the tokens outside [lo, hi) of one row; returns its new maximum.
+float MaskScores(float* scores, int page_tokens, int lo, int hi, float max) {
+  Vec page_max = Splat(max);
   for (int t = 0; t < page_tokens; t += kTileTokens) {
-    const IntVec token = lane + t;
-    const Vec s = (token >= lo) & (token < hi) ? Load(p + t) : Splat(kMinusInf);
-    Store(p + t, s);
+    const Vec s = MaskOutside(Load(scores + t), t, lo, hi);
+    Store(scores + t, s);
     page_max = Max(page_max, s);
   }
-  const float new_max = std::max(*max, HorizontalMax(page_max));
-  Vec page_sum = {};
+  return HorizontalMax(page_max);
+}
+
+// Turns the masked scores of one row into weights, in place, as they will be multiplied; returns their sum.
+template <typename Cache>
+float Weigh(float* p, int page_tokens, float max) {
+  Vec sum = Zero();
   for (int t = 0; t < page_tokens; t += kTileTokens) {
-    Store(p + t, Exp(Load(p + t) - new_max));
-    Cache::RoundWeights(p + t, kTileTokens);
-    page_sum = page_sum + Load(p + t);
+    const Vec weight = Cache::Round(Exp(Load(p + t) - Splat(max)));
+    Store(p + t, weight);
+    sum = sum + weight;
   }
-  const float factor = Exp(Splat(*max - new_max))[0];
-  *max = new_max;
-  *sum = *sum * factor + HorizontalSum(page_sum);
-  return factor;
+  return HorizontalSum(sum);
 }
 
 template <typename Cache, int kRows>
 void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
-  const float* q = args.q + first_row * dim;
   alignas(64) float p[kRows][kWeightStride];
-  for (int t = 0; t < page_tokens; t += kTileTokens) {
-    Vec scores[kRows] = {};
-    Cache::template Scores<kRows>(args.k + int64_t{t} * dim * Cache::kBytes, dim, q, scores);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) Store(&p[r][t], scores[r]);
-  }
-  float factor[kRows];
+  const Operands<Cache, kRows> q(args.q + first_row * dim, dim, dim);
+  // Only the first rows of a page fetch what comes next.
+  ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
+                           page_tokens / kTileTokens, q, p[0], kWeightStride);
+  alignas(64) float change[16] = {};
+  float max[kSums];
   int begin = page_tokens;
   int end = 0;
   for (int r = 0; r < kRows; ++r) {
+    const float old_max = args.state[first_row + r][dim];
+    max[r] = MaskScores(p[r], page_tokens, args.lo[first_row + r], args.hi[first_row + r], old_max);
+    change[r] = old_max - max[r];
+    begin = std::min(begin, args.lo[first_row + r]);
+    end = std::max(end, args.hi[first_row + r]);
+  }
+  alignas(64) float factors[16];
+  Store(factors, Exp(Load(change)));
+  float factor[kSums];
+  for (int r = 0; r < kRows; ++r) {
     float* state = args.state[first_row + r];
-    const int lo = args.lo[first_row + r];
-    const int hi = args.hi[first_row + r];
-    factor[r] = UpdateSoftmax<Cache>(p[r], page_tokens, lo, hi, &state[dim], &state[dim + 1]);
-    begin = std::min(begin, lo);
-    end = std::max(end, hi);
+    factor[r] = factors[r];
+    state[dim] = max[r];
+    state[dim + 1] = state[dim + 1] * factor[r] + Weigh<Cache>(p[r], page_tokens, max[r]);
   }
-  for (int d = 0; d < dim; d += 16) {
-    Vec acc[kRows];
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) acc[r] = Load(args.state[first_row + r] + d) * factor[r];
-    Cache::template AddValues<kRows>(Cache::ValueColumn(args.v, d), dim, begin, end, p, acc);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) Store(args.state[first_row + r] + d, acc[r]);
-  }
+  const Operands<Cache, kRows> weights(p[0], kWeightStride, page_tokens);
+  AttendPageArgs values = args;
+  if (first_row != 0) values.next_v = args.v;
+  AddValues<Cache, kRows>(values, first_row, 0, begin, end, weights, factor);
 }
 
-// 8, 4, 2, 1: few instances, and a group of four or two heads still shares its loads.
-template <typename Cache>
-void AttendPageOf(int page_tokens, const AttendPageArgs& args) {
-  int row = 0;
-  for (; row + 8 <= args.num_rows; row += 8) AttendRows<Cache, 8>(page_tokens, args, row);
-  for (; row + 4 <= args.num_rows; row += 4) AttendRows<Cache, 4>(page_tokens, args, row);
-  for (; row + 2 <= args.num_rows; row += 2) AttendRows<Cache, 2>(page_tokens, args, row);
-  for (; row < args.num_rows; ++row) AttendRows<Cache, 1>(page_tokens, args, row);
+// As many rows at a time as there are sums in registers, then half of that, ...: few instances, and a group
+// of four or two heads still shares its loads.
+template <typename Cache, int kRows = kSums>
+void AttendPageOf(int page_tokens, const AttendPageArgs& args, int row = 0) {
+  for (; row + kRows <= args.num_rows; row += kRows) AttendRows<Cache, kRows>(page_tokens, args, row);
+  if constexpr (kRows > 1) AttendPageOf<Cache, kRows / 2>(page_tokens, args, row);
 }
 
 void AttendPage(DType dtype, int page_tokens, const AttendPageArgs& args) {
@@ -140,25 +203,26 @@ void AttendPage(DType dtype, int page_tokens, const AttendPageArgs& args) {
 }
 
 template <typename Cache, int kRows>
-void ScoreRows(const std::byte* tile, int dim, const float* q, float* out) {
-  Vec scores[kRows] = {};
-  Cache::template Scores<kRows>(tile, dim, q, scores);
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) Store(out + r * 16, scores[r]);
+void ScoreRows(const std::byte* tile, const std::byte* next, int dim, const float* q, float* out) {
+  const Operands<Cache, kRows> operands(q, dim, dim);
+  ScoreTiles<Cache, kRows, 1>(tile, next, dim, 0, 1, operands, out, kTileTokens);
 }
 
-template <typename Cache>
-void ScoreTileOf(const std::byte* tile, int dim, int num_rows, const float* q, float* out) {
-  int row = 0;
-  for (; row + 8 <= num_rows; row += 8) ScoreRows<Cache, 8>(tile, dim, q + row * dim, out + row * 16);
-  for (; row + 4 <= num_rows; row += 4) ScoreRows<Cache, 4>(tile, dim, q + row * dim, out + row * 16);
-  for (; row < num_rows; ++row) ScoreRows<Cache, 1>(tile, dim, q + row * dim, out + row * 16);
+template <typename Cache, int kRows = kSums>
+void ScoreTileOf(const std::byte* tile, const std::byte* next, int dim, int num_rows, const float* q,
+                 float* out, int row = 0) {
+  for (; row + kRows <= num_rows; row += kRows) {
+    ScoreRows<Cache, kRows>(tile, next, dim, q + row * dim, out + row * kTileTokens);
+  }
+  if constexpr (kRows > 1) {
+    ScoreTileOf<Cache, kRows / 2>(tile, next, dim, num_rows, q, out, row);
+  }
 }
 
-void ScoreTile(DType dtype, const std::byte* tile, int dim, int num_rows, const float* q,
-               float* out) {
-  if (dtype == DType::kBf16) return ScoreTileOf<Bf16Cache>(tile, dim, num_rows, q, out);
-  ScoreTileOf<F32Cache>(tile, dim, num_rows, q, out);
+void ScoreTile(DType dtype, const std::byte* tile, const std::byte* next, int dim, int num_rows,
+               const float* q, float* out) {
+  if (dtype == DType::kBf16) return ScoreTileOf<Bf16Cache>(tile, next, dim, num_rows, q, out);
+  ScoreTileOf<F32Cache>(tile, next, dim, num_rows, q, out);
 }
 
 void AddWeightedKeys(DType dtype, const std::byte* tile, int dim, const float* weights,

@@ -11,18 +11,18 @@ void Softmax(float* values, int n) {
   for (int i = 1; i < n; ++i) max = values[i] > max ? values[i] : max;
   float sum = 0;
   for (int i = 0; i < n; ++i) {
-    values[i] = Exp(Splat(values[i] - max))[0];
+    values[i] = Exp(values[i] - max);
     sum += values[i];
   }
   for (int i = 0; i < n; ++i) values[i] /= sum;
 }
 
 void RmsNorm(const float* x, const float* weight, double eps, int n, float* out) {
-  Vec squares = {};
+  Vec squares = Zero();
   int i = 0;
   for (; i + 16 <= n; i += 16) {
     const Vec v = Load(x + i);
-    squares = squares + v * v;
+    squares = Fma(v, v, squares);
   }
   float sum = HorizontalSum(squares);
   for (; i < n; ++i) sum += x[i] * x[i];
@@ -34,14 +34,21 @@ void SwiGlu(const float* gate, const float* up, int n, float* out) {
   int i = 0;
   for (; i + 16 <= n; i += 16) {
     const Vec g = Load(gate + i);
-    Store(out + i, g / (1.0f + Exp(-g)) * Load(up + i));
+    Store(out + i, g / (Splat(1.0f) + Exp(Zero() - g)) * Load(up + i));
   }
-  for (; i < n; ++i) out[i] = gate[i] / (1.0f + Exp(Splat(-gate[i]))[0]) * up[i];
+  for (; i < n; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
 }
 
 void Rotate(const float* __restrict x, const float* __restrict cos, const float* __restrict sin,
             float sin_sign, int half, float* __restrict out) {
-  for (int m = 0; m < half; ++m) {
+  int m = 0;
+  for (; m + 16 <= half; m += 16) {
+    const Vec left = Load(x + m), right = Load(x + m + half);
+    const Vec c = Load(cos + m), s = Load(sin + m) * Splat(sin_sign);
+    Store(out + m, left * c - right * s);
+    Store(out + m + half, right * c + left * s);
+  }
+  for (; m < half; ++m) {
     const float s = sin_sign * sin[m];
     out[m] = x[m] * cos[m] - x[m + half] * s;
     out[m + half] = x[m + half] * cos[m] + x[m] * s;

@@ -15,11 +15,12 @@ inline constexpr int kPanel = 32;
 inline constexpr int kQueryRows = 8;
 
 inline constexpr int kMaxPageTokens = 256;
+inline constexpr int kMultiplyAddChains = 12;
 
 // Products of `num_rows` rows with panels [panel_begin, panel_end) of a packed matrix.
 //   panels  [panel][inputs/2 pairs][32 outputs]: bf16 as pairs [2 vectors][16 outputs][2 inputs];
 //           fp32, fp16 as [2 inputs][32 outputs]
-//   x       packed by pack_x
+//   x       blocks of matmul_rows rows packed by pack_x; the block of row r starts at x + r * 2 * num_pairs
 //   y       [num_rows][num_outputs]; bias may be null
 struct MatMulArgs {
   const std::byte* panels = nullptr;
@@ -43,6 +44,9 @@ struct MatMulArgs {
 struct AttendPageArgs {
   const std::byte* k = nullptr;
   const std::byte* v = nullptr;
+  // What comes after k and v, fetched into the cache on the way; k and v again if nothing does.
+  const std::byte* next_k = nullptr;
+  const std::byte* next_v = nullptr;
   int dim = 0;
   int num_rows = 0;
   const float* q = nullptr;
@@ -58,15 +62,16 @@ void InitState(float* state, int dim);
 struct Kernels {
   // Rows that one pass over a panel serves.
   int matmul_rows = 0;
-  // Floats of x packed: rows [num_rows][inputs] into blocks of matmul_rows, for weights of `dtype`.
+  // Packs one block of num_rows <= matmul_rows rows, x [num_rows][inputs], for weights of `dtype`, into
+  // num_rows * (inputs rounded up to even) floats.
   void (*pack_x)(DType dtype, const float* x, int num_rows, int64_t inputs, float* packed) = nullptr;
   // Weight bytes are read once per matmul_rows rows; 2 * inputs * outputs FLOPs per row.
   void (*matmul)(DType dtype, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
-  //   out [num_rows][16] = q [num_rows][dim] . 16 keys of one tile
-  void (*score_tile)(DType dtype, const std::byte* tile, int dim, int num_rows, const float* q,
-                     float* out) = nullptr;
+  //   out [num_rows][16] = q [num_rows][dim] . 16 keys of one tile; `next` is fetched like next_k above
+  void (*score_tile)(DType dtype, const std::byte* tile, const std::byte* next, int dim, int num_rows,
+                     const float* q, float* out) = nullptr;
   //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t
   void (*add_weighted_keys)(DType dtype, const std::byte* tile, int dim, const float* weights,
                             float* out) = nullptr;
@@ -79,6 +84,11 @@ struct Kernels {
   //   out = x rotated: pair m = elements (m, m + half); sin_sign -1 rotates back
   void (*rotate)(const float* x, const float* cos, const float* sin, float sin_sign, int half,
                  float* out) = nullptr;
+
+  // Ceilings for folio-bench; the results mean nothing.
+  uint32_t (*read_bytes)(const std::byte* data, int64_t bytes) = nullptr;
+  float (*multiply_add)(int64_t steps, float x) = nullptr;
+  int multiply_add_flops = 0;  // per step
 };
 
 // REQUIRES: CpuSupports(isa).

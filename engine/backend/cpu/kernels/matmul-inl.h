@@ -7,93 +7,116 @@
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
-// How a panel stores one pair of inputs for its 32 outputs.
+constexpr int kPackInputs = 64;
+
+// How a panel stores one pair of inputs for its 32 outputs. Load reads kVecs vectors of 16 outputs from `vec`
+// on; converted once, they serve all rows.
 struct Bf16Weights {
+  using Operand = Pair;
   static constexpr int kPairBytes = 2 * kPanel * 2;
-  template <int kRows>
-  static void Accumulate(const std::byte* w, const PairOperand* x, Vec (&acc)[kRows][2]) {
-    const BitVec left = LoadBits(w);
-    const BitVec right = LoadBits(w + 64);
-#if !defined(__AVX512BF16__)
-    // Convert once, multiply kRows times.
-    const Vec left_low = LowBf16(left), left_high = HighBf16(left);
-    const Vec right_low = LowBf16(right), right_high = HighBf16(right);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      acc[r][0] = acc[r][0] + left_low * x[r].first;
-      acc[r][1] = acc[r][1] + right_low * x[r].first;
-      acc[r][0] = acc[r][0] + left_high * x[r].second;
-      acc[r][1] = acc[r][1] + right_high * x[r].second;
-    }
+  template <int kVecs>
+  struct Loaded {
+#if defined(__AVX512BF16__)
+    BitVec pairs[kVecs];
+    FOLIO_INLINE void Load(const std::byte* w, int v) { pairs[v] = LoadBits(w); }
+    FOLIO_INLINE Vec Add(Vec sum, int v, Operand x) const { return DotPair(sum, pairs[v], x); }
 #else
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      acc[r][0] = DotPair(acc[r][0], left, x[r]);
-      acc[r][1] = DotPair(acc[r][1], right, x[r]);
+    Vec first[kVecs], second[kVecs];
+    FOLIO_INLINE void Load(const std::byte* w, int v) {
+      const BitVec pairs = LoadBits(w);
+      first[v] = LowBf16(pairs);
+      second[v] = HighBf16(pairs);
+    }
+    FOLIO_INLINE Vec Add(Vec sum, int v, Operand x) const {
+      return Fma(second[v], x.second, Fma(first[v], x.first, sum));
     }
 #endif
-  }
+  };
+  static constexpr int kVecBytes = 64;
 };
 
 template <typename LoadFn, int kElementBytes>
 struct PlainWeights {
+  using Operand = FloatPair;
   static constexpr int kPairBytes = 2 * kPanel * kElementBytes;
-  template <int kRows>
-  static void Accumulate(const std::byte* w, const PairOperand* x, Vec (&acc)[kRows][2]) {
-    const Vec first_left = LoadFn::Do(w);
-    const Vec first_right = LoadFn::Do(w + 16 * kElementBytes);
-    const Vec second_left = LoadFn::Do(w + 32 * kElementBytes);
-    const Vec second_right = LoadFn::Do(w + 48 * kElementBytes);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      acc[r][0] = acc[r][0] + first_left * x[r].first;
-      acc[r][1] = acc[r][1] + first_right * x[r].first;
-      acc[r][0] = acc[r][0] + second_left * x[r].second;
-      acc[r][1] = acc[r][1] + second_right * x[r].second;
+  template <int kVecs>
+  struct Loaded {
+    Vec first[kVecs], second[kVecs];
+    FOLIO_INLINE void Load(const std::byte* w, int v) {
+      first[v] = LoadFn::Do(w);
+      second[v] = LoadFn::Do(w + kPanel * kElementBytes);
     }
-  }
+    FOLIO_INLINE Vec Add(Vec sum, int v, Operand x) const {
+      return Fma(second[v], x.second, Fma(first[v], x.first, sum));
+    }
+  };
+  static constexpr int kVecBytes = 16 * kElementBytes;
 };
 
 struct LoadF32 {
-  static Vec Do(const std::byte* p) { return Load(reinterpret_cast<const float*>(p)); }
+  static FOLIO_INLINE Vec Do(const std::byte* p) { return Load(reinterpret_cast<const float*>(p)); }
 };
 struct LoadF16 {
-  static Vec Do(const std::byte* p) { return LoadFp16(reinterpret_cast<const uint16_t*>(p)); }
+  static FOLIO_INLINE Vec Do(const std::byte* p) {
+    return LoadFp16(reinterpret_cast<const uint16_t*>(p));
+  }
 };
 using F32Weights = PlainWeights<LoadF32, 4>;
 using Fp16Weights = PlainWeights<LoadF16, 2>;
 
-void WriteOutputs(const MatMulArgs& args, int64_t row, int64_t panel, const Vec (&acc)[2]) {
-  const int64_t first = panel * kPanel;
-  const int count = static_cast<int>(std::min<int64_t>(kPanel, args.num_outputs - first));
-  float values[kPanel];
-  Store(values, acc[0]);
-  Store(values + 16, acc[1]);
+// Up to 16 outputs from `first` on.
+FOLIO_INLINE void WriteOutputs(const MatMulArgs& args, int64_t row, int64_t first, Vec sums) {
   float* y = args.y + row * args.num_outputs + first;
-  for (int i = 0; i < count; ++i) {
-    const float value = args.bias != nullptr ? values[i] + args.bias[first + i] : values[i];
+  const float* bias = args.bias != nullptr ? args.bias + first : nullptr;
+  if (first + 16 <= args.num_outputs) {
+    if (bias != nullptr) sums = sums + Load(bias);
+    Store(y, args.add ? Load(y) + sums : sums);
+    return;
+  }
+  float values[16];
+  Store(values, sums);
+  for (int64_t i = 0; first + i < args.num_outputs; ++i) {
+    const float value = bias != nullptr ? values[i] + bias[i] : values[i];
     y[i] = args.add ? y[i] + value : value;
   }
 }
 
 template <typename Weights, int kRows>
-void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row, const PairOperand* x) {
-  Vec acc[kRows][2] = {};
-  const std::byte* w = args.panels + panel * args.panel_bytes;
-  for (int64_t pair = 0; pair < args.num_pairs; ++pair) {
-    // A few lines ahead of the hardware's own prefetch, which stops at page borders.
-    __builtin_prefetch(w + 16 * Weights::kPairBytes);
-    Weights::template Accumulate<kRows>(w, x, acc);
-    w += Weights::kPairBytes;
-    x += kRows;
-  }
+void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row, const typename Weights::Operand* x) {
+  constexpr int kVecs = kRows <= kWideRows ? 2 : 1;
+  for (int vec = 0; vec < 2; vec += kVecs) {
+    Vec sums[kRows][kVecs] = {};
+    const std::byte* w = args.panels + panel * args.panel_bytes + vec * Weights::kVecBytes;
+    const auto* operands = x;
+    for (int64_t pair = 0; pair < args.num_pairs; ++pair) {
+      // A few lines ahead of the hardware's own prefetch, which stops at page borders.
+      for (int line = 0; line < Weights::kPairBytes; line += 64) {
+        __builtin_prefetch(w + 16 * Weights::kPairBytes + line);
+      }
+      typename Weights::template Loaded<kVecs> loaded;
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) loaded.Load(w + v * Weights::kVecBytes, v);
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) WriteOutputs(args, row + r, panel, acc[r]);
+      for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVecs; ++v) sums[r][v] = loaded.Add(sums[r][v], v, operands[r]);
+      }
+      w += Weights::kPairBytes;
+      operands += kRows;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        WriteOutputs(args, row + r, panel * kPanel + (vec + v) * 16, sums[r][v]);
+      }
+    }
+  }
 }
 
 template <typename Weights, int kRows = kMatMulRows>
 void MultiplyRemainder(const MatMulArgs& args, int64_t panel, int row, int rows,
-                       const PairOperand* x) {
+                       const typename Weights::Operand* x) {
   if constexpr (kRows > 0) {
     if (rows == kRows) return MultiplyBlock<Weights, kRows>(args, panel, row, x);
     MultiplyRemainder<Weights, kRows - 1>(args, panel, row, rows, x);
@@ -104,32 +127,43 @@ void MultiplyRemainder(const MatMulArgs& args, int64_t panel, int row, int rows,
 // few panels pass over them.
 template <typename Weights>
 void MultiplyPanels(const MatMulArgs& args) {
-  const auto* x = reinterpret_cast<const PairOperand*>(args.x);
   for (int row = 0; row < args.num_rows; row += kMatMulRows) {
     const int rows = std::min(kMatMulRows, args.num_rows - row);
+    const auto* x =
+        reinterpret_cast<const typename Weights::Operand*>(args.x + row * 2 * args.num_pairs);
     for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-      MultiplyRemainder<Weights>(args, panel, row, rows, x + row * args.num_pairs);
+      MultiplyRemainder<Weights>(args, panel, row, rows, x);
     }
   }
 }
 
-// Blocks of kMatMulRows rows, each [pairs][rows] operands; the last block has only its own rows.
-void PackX(DType dtype, const float* x, int num_rows, int64_t inputs, float* packed) {
-  auto* out = reinterpret_cast<PairOperand*>(packed);
-  const int64_t num_pairs = (inputs + 1) / 2;
-  for (int row = 0; row < num_rows; row += kMatMulRows) {
-    const int rows = std::min(kMatMulRows, num_rows - row);
+// Row `r` of a block [pairs][rows] of operands. Sixty-four inputs at a time: the rows' strides through the
+// block stay within the first-level cache.
+template <typename Operand, typename PackFn>
+void PackRowPart(const float* in, int count, int rows, PackFn pack, Operand* out) {
+  alignas(64) float values[kPackInputs] = {};
+  std::copy(in, in + count, values);
+  Operand pairs[kPackInputs / 2];
+  pack(values, kPackInputs, pairs);
+  for (int i = 0; 2 * i < count; ++i) out[int64_t{i} * rows] = pairs[i];
+}
+
+template <typename Operand, typename PackFn>
+void PackBlock(const float* x, int rows, int64_t inputs, PackFn pack, float* packed) {
+  auto* out = reinterpret_cast<Operand*>(packed);
+  for (int64_t first = 0; first < inputs; first += kPackInputs) {
+    const int count = static_cast<int>(std::min<int64_t>(kPackInputs, inputs - first));
     for (int r = 0; r < rows; ++r) {
-      const float* in = x + (row + r) * inputs;
-      for (int64_t pair = 0; pair < num_pairs; ++pair) {
-        const float first = in[2 * pair];
-        const float second = 2 * pair + 1 < inputs ? in[2 * pair + 1] : 0.0f;
-        out[pair * rows + r] =
-            dtype == DType::kBf16 ? PackPair(first, second) : PairOperand{first, second};
-      }
+      PackRowPart(x + r * inputs + first, count, rows, pack, out + first / 2 * rows + r);
     }
-    out += num_pairs * rows;
   }
+}
+
+void PackX(DType dtype, const float* x, int num_rows, int64_t inputs, float* packed) {
+  if (dtype == DType::kBf16) return PackBlock<Pair>(x, num_rows, inputs, PackPairs, packed);
+  PackBlock<FloatPair>(
+      x, num_rows, inputs,
+      [](const float* values, int64_t n, FloatPair* out) { std::memcpy(out, values, n * 4); }, packed);
 }
 
 void MatMul(DType dtype, const MatMulArgs& args) {

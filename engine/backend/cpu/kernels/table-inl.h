@@ -6,6 +6,7 @@
 #include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/attention-inl.h"
 #include "engine/backend/cpu/kernels/elementwise-inl.h"
+#include "engine/backend/cpu/kernels/meter-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 
@@ -21,6 +22,9 @@ const Kernels& Table() {
       .rms_norm = RmsNorm,
       .swiglu = SwiGlu,
       .rotate = Rotate,
+      .read_bytes = ReadBytes,
+      .multiply_add = MultiplyAdd,
+      .multiply_add_flops = 2 * kLanes * kMultiplyAddChains,
   };
   return kernels;
 }

@@ -1,25 +1,39 @@
-// Vectors of 16 floats, whatever the registers are: GCC and clang split them as the target needs.
-// Everything that depends on the instruction set is in this file.
+// Vectors of 16 floats, whatever the registers are: one of AVX-512, two of AVX, four of SSE.
+// Everything that depends on the instruction set is in this file. Products are fused only where Fma says so
+// (-ffp-contract=off): what is fused must not depend on how the compiler unrolls one loop or another, or a
+// row's bits would depend on the rows beside it.
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "engine/base/half.h"
+
+#define FOLIO_INLINE inline __attribute__((always_inline))
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
-using Vec = float __attribute__((vector_size(64)));
-using IntVec = int32_t __attribute__((vector_size(64)));
-using BitVec = uint32_t __attribute__((vector_size(64)));
-
-// Rows per pass over a weight panel: two accumulators each must stay in registers.
 #if defined(__AVX512F__)
+constexpr int kRegBytes = 64;
+// As many as stay in registers: rows of a matrix product, those of them for which a pass over a weight panel
+// can take all 32 outputs, and running sums of attention.
 constexpr int kMatMulRows = 12;
+constexpr int kWideRows = 12;
+constexpr int kSums = 8;
+#elif defined(__AVX2__)
+constexpr int kRegBytes = 32;
+constexpr int kMatMulRows = 6;
+constexpr int kWideRows = 1;
+constexpr int kSums = 4;
 #else
-constexpr int kMatMulRows = 3;
+constexpr int kRegBytes = 16;
+constexpr int kMatMulRows = 2;
+constexpr int kWideRows = 0;
+constexpr int kSums = 2;
 #endif
 
 #if defined(__AVX512BF16__)
@@ -28,112 +42,226 @@ constexpr bool kNativeBf16 = true;
 constexpr bool kNativeBf16 = false;
 #endif
 
-inline Vec Splat(float x) { return x - Vec{}; }
+constexpr int kLanes = kRegBytes / 4;
+constexpr int kRegs = 16 / kLanes;
 
-inline Vec Load(const float* p) {
-  Vec v;
-  std::memcpy(&v, p, sizeof(v));
+using Reg = float __attribute__((vector_size(kRegBytes)));
+using IntReg = int32_t __attribute__((vector_size(kRegBytes)));
+using BitReg = uint32_t __attribute__((vector_size(kRegBytes)));
+
+struct Vec {
+  Reg r[kRegs];
+};
+struct BitVec {
+  BitReg r[kRegs];
+};
+
+// The result of f(register index) for all registers of a vector.
+template <typename V, typename F>
+FOLIO_INLINE V ForRegs(F f) {
+  V v;
+#pragma GCC unroll 4
+  for (int i = 0; i < kRegs; ++i) v.r[i] = f(i);
   return v;
 }
 
-inline void Store(float* p, Vec v) { std::memcpy(p, &v, sizeof(v)); }
+FOLIO_INLINE Reg SplatReg(float x) { return x - Reg{}; }
+FOLIO_INLINE Vec Splat(float x) {
+  return ForRegs<Vec>([&](int) { return SplatReg(x); });
+}
+FOLIO_INLINE Vec Zero() {
+  return ForRegs<Vec>([](int) { return Reg{}; });
+}
 
-inline BitVec LoadBits(const void* p) {
-  BitVec v;
-  std::memcpy(&v, p, sizeof(v));
-  return v;
+FOLIO_INLINE Vec operator+(Vec a, Vec b) {
+  return ForRegs<Vec>([&](int i) { return a.r[i] + b.r[i]; });
+}
+FOLIO_INLINE Vec operator-(Vec a, Vec b) {
+  return ForRegs<Vec>([&](int i) { return a.r[i] - b.r[i]; });
+}
+FOLIO_INLINE Vec operator*(Vec a, Vec b) {
+  return ForRegs<Vec>([&](int i) { return a.r[i] * b.r[i]; });
+}
+FOLIO_INLINE Vec operator/(Vec a, Vec b) {
+  return ForRegs<Vec>([&](int i) { return a.r[i] / b.r[i]; });
+}
+FOLIO_INLINE Vec Max(Vec a, Vec b) {
+  return ForRegs<Vec>([&](int i) { return a.r[i] > b.r[i] ? a.r[i] : b.r[i]; });
+}
+
+FOLIO_INLINE Reg Fma(Reg a, Reg b, Reg c) {
+#if defined(__AVX512F__)
+  return (Reg)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+  return (Reg)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+// a * b + c, fused where there is an instruction for it.
+FOLIO_INLINE Vec Fma(Vec a, Vec b, Vec c) {
+  return ForRegs<Vec>([&](int i) { return Fma(a.r[i], b.r[i], c.r[i]); });
+}
+FOLIO_INLINE Vec Fma(Vec a, float b, Vec c) {
+  const Reg splat = SplatReg(b);
+  return ForRegs<Vec>([&](int i) { return Fma(a.r[i], splat, c.r[i]); });
+}
+
+// Register by register: a copy of the whole struct goes through the stack.
+template <typename R>
+FOLIO_INLINE R LoadReg(const void* p) {
+  R r;
+  std::memcpy(&r, p, sizeof(r));
+  return r;
+}
+FOLIO_INLINE Vec Load(const float* p) {
+  return ForRegs<Vec>([&](int i) { return LoadReg<Reg>(p + i * kLanes); });
+}
+FOLIO_INLINE void Store(float* p, Vec v) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kRegs; ++i) std::memcpy(p + i * kLanes, &v.r[i], sizeof(Reg));
+}
+FOLIO_INLINE BitVec LoadBits(const std::byte* p) {
+  return ForRegs<BitVec>([&](int i) { return LoadReg<BitReg>(p + i * kRegBytes); });
 }
 
 // The two halves of 16 bf16 pairs, as fp32: the first of each pair lies in the low bits.
-inline Vec LowBf16(BitVec pairs) { return (Vec)(pairs << 16); }
-inline Vec HighBf16(BitVec pairs) { return (Vec)(pairs & 0xffff0000u); }
+FOLIO_INLINE Vec LowBf16(BitVec pairs) {
+  return ForRegs<Vec>([&](int i) { return (Reg)(pairs.r[i] << 16); });
+}
+FOLIO_INLINE Vec HighBf16(BitVec pairs) {
+  return ForRegs<Vec>([&](int i) { return (Reg)(pairs.r[i] & 0xffff0000u); });
+}
 
-// 16 consecutive fp16 values.
-inline Vec LoadFp16(const uint16_t* p) {
+// kLanes consecutive fp16 values.
+FOLIO_INLINE Reg LoadFp16Reg(const uint16_t* p) {
 #if defined(__AVX512F__)
   // The masked form: g++ 12 takes the plain one for a use of an uninitialised register.
-  return (Vec)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return (Reg)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
-  Vec v;
-  const auto* halves = reinterpret_cast<const __m128i*>(p);
-  const __m256 low = _mm256_cvtph_ps(_mm_loadu_si128(halves));
-  const __m256 high = _mm256_cvtph_ps(_mm_loadu_si128(halves + 1));
-  std::memcpy(&v, &low, 32);
-  std::memcpy(reinterpret_cast<char*>(&v) + 32, &high, 32);
-  return v;
+  return (Reg)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
-  Vec v;
-  for (int i = 0; i < 16; ++i) v[i] = Fp16ToFloat(p[i]);
-  return v;
+  return Reg{Fp16ToFloat(p[0]), Fp16ToFloat(p[1]), Fp16ToFloat(p[2]), Fp16ToFloat(p[3])};
 #endif
 }
-
-// Two fp32 values as one bf16 pair.
-inline uint32_t Bf16Pair(float first, float second) {
-  return uint32_t{FloatToBf16(first)} | uint32_t{FloatToBf16(second)} << 16;
+FOLIO_INLINE Vec LoadFp16(const uint16_t* p) {
+  return ForRegs<Vec>([&](int i) { return LoadFp16Reg(p + i * kLanes); });
 }
 
-// acc + first of each pair * first of x + second * second, x as packed by PackPair. Native: both operands
-// bf16, fp32 accumulation. Otherwise x stays fp32, so this is the more exact of the two.
-struct PairOperand {
+struct FloatPair {
   float first;
   float second;
 };
 
-inline Vec DotPair(Vec acc, BitVec pairs, PairOperand x) {
+// Two consecutive operands of DotPair, as the instruction set wants them: bits of two bf16 values where there
+// are bf16 dot products, fp32 otherwise, which is the more exact of the two.
 #if defined(__AVX512BF16__)
-  uint32_t bits;
-  std::memcpy(&bits, &x.first, sizeof(bits));
-  return (Vec)_mm512_dpbf16_ps((__m512)acc, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(bits));
+using Pair = uint32_t;
+
+// out [n/2]; n a multiple of 16.
+FOLIO_INLINE void PackPairs(const float* x, int64_t n, Pair* out) {
+  for (int64_t i = 0; i < n; i += 16) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i / 2),
+                        (__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(x + i)));
+  }
+}
+
+// acc + first of each pair of weights * first of x + second * second.
+FOLIO_INLINE Vec DotPair(Vec acc, BitVec pairs, Pair x) {
+  return {{(Reg)_mm512_dpbf16_ps((__m512)acc.r[0], (__m512bh)pairs.r[0],
+                                 (__m512bh)_mm512_set1_epi32(static_cast<int>(x)))}};
+}
+
+// The finite values as DotPair multiplies them.
+FOLIO_INLINE Vec RoundToPairs(Vec x) {
+  const BitReg bits = (BitReg)x.r[0];
+  return {{(Reg)((bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u)}};
+}
 #else
-  acc = acc + LowBf16(pairs) * x.first;
-  return acc + HighBf16(pairs) * x.second;
+using Pair = FloatPair;
+
+FOLIO_INLINE void PackPairs(const float* x, int64_t n, Pair* out) {
+  std::memcpy(out, x, n * sizeof(float));
+}
+
+FOLIO_INLINE Vec DotPair(Vec acc, BitVec pairs, Pair x) {
+  return Fma(HighBf16(pairs), x.second, Fma(LowBf16(pairs), x.first, acc));
+}
+
+FOLIO_INLINE Vec RoundToPairs(Vec x) { return x; }
 #endif
+
+template <int kDistance, int... kLane>
+FOLIO_INLINE Reg SwapLanes(Reg v, std::integer_sequence<int, kLane...>) {
+  return __builtin_shufflevector(v, v, (kLane ^ kDistance)...);
 }
 
-// The operand of DotPair: in the native case `first` holds the bits of the bf16 pair.
-inline PairOperand PackPair(float first, float second) {
-  if (!kNativeBf16) return {first, second};
-  const uint32_t bits = Bf16Pair(first, second);
-  PairOperand x{0, 0};
-  std::memcpy(&x.first, &bits, sizeof(bits));
-  return x;
+template <int kDistance, typename Op>
+FOLIO_INLINE Reg ReduceReg(Reg v, Op op) {
+  if constexpr (kDistance == 0) {
+    return v;
+  } else {
+    v = op(v, SwapLanes<kDistance>(v, std::make_integer_sequence<int, kLanes>()));
+    return ReduceReg<kDistance / 2>(v, op);
+  }
 }
 
-inline Vec Max(Vec a, Vec b) { return a > b ? a : b; }
-
-inline float HorizontalMax(Vec v) {
-  float max = v[0];
-  for (int i = 1; i < 16; ++i) max = v[i] > max ? v[i] : max;
-  return max;
+// Halves, quarters, ...: a few steps instead of fifteen in a row.
+template <typename Op>
+FOLIO_INLINE float Reduce(Vec v, Op op) {
+  Reg r = v.r[0];
+#pragma GCC unroll 4
+  for (int i = 1; i < kRegs; ++i) r = op(r, v.r[i]);
+  return ReduceReg<kLanes / 2>(r, op)[0];
+}
+FOLIO_INLINE float HorizontalMax(Vec v) {
+  return Reduce(v, [](Reg a, Reg b) { return a > b ? a : b; });
+}
+FOLIO_INLINE float HorizontalSum(Vec v) {
+  return Reduce(v, [](Reg a, Reg b) { return a + b; });
 }
 
-inline float HorizontalSum(Vec v) {
-  float sum = 0;
-  for (int i = 0; i < 16; ++i) sum += v[i];
-  return sum;
+template <int... kLane>
+FOLIO_INLINE IntReg LaneNumbers(std::integer_sequence<int, kLane...>) {
+  return IntReg{kLane...};
+}
+
+// v where first + lane is in [lo, hi), minus infinity elsewhere.
+FOLIO_INLINE Vec MaskOutside(Vec v, int first, int lo, int hi) {
+  const Reg minus_infinity = SplatReg(-std::numeric_limits<float>::infinity());
+  return ForRegs<Vec>([&](int i) {
+    const IntReg token = LaneNumbers(std::make_integer_sequence<int, kLanes>()) + (first + i * kLanes);
+    return (token >= lo) & (token < hi) ? v.r[i] : minus_infinity;
+  });
 }
 
 // e^x with a relative error below 3e-7 for x <= 88; 0 for x < -87. Range reduction to |r| <= ln(2)/2 and the
 // Taylor series to r^7, whose remainder is below 6e-9.
-inline Vec Exp(Vec x) {
-  const Vec rounding = Splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
-  const Vec clamped = Max(x, Splat(-87.0f));
-  const Vec shifted = clamped * 1.44269504f + rounding;
-  const Vec n = shifted - rounding;
-  const Vec r = clamped - n * 0.693359375f - n * -2.12194440e-4f;
-  Vec p = Splat(1.0f / 5040);
-  p = p * r + 1.0f / 720;
-  p = p * r + 1.0f / 120;
-  p = p * r + 1.0f / 24;
-  p = p * r + 1.0f / 6;
-  p = p * r + 0.5f;
-  p = p * r + 1.0f;
-  p = p * r + 1.0f;
-  const BitVec power = ((BitVec)shifted - 0x4b400000u + 127u) << 23;
-  const Vec result = p * (Vec)power;
-  return x < Splat(-87.0f) ? Vec{} : result;
+FOLIO_INLINE Reg ExpReg(Reg x) {
+  const Reg rounding = SplatReg(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
+  const Reg lowest = SplatReg(-87.0f);
+  const Reg clamped = x > lowest ? x : lowest;
+  const Reg shifted = Fma(clamped, SplatReg(1.44269504f), rounding);
+  const Reg n = shifted - rounding;
+  // ln 2 in two parts, the first short enough for an exact product.
+  Reg r = Fma(n, SplatReg(-0.693359375f), clamped);
+  r = Fma(n, SplatReg(2.12194440e-4f), r);
+  Reg p = SplatReg(1.0f / 5040);
+  p = Fma(p, r, SplatReg(1.0f / 720));
+  p = Fma(p, r, SplatReg(1.0f / 120));
+  p = Fma(p, r, SplatReg(1.0f / 24));
+  p = Fma(p, r, SplatReg(1.0f / 6));
+  p = Fma(p, r, SplatReg(0.5f));
+  p = Fma(p, r, SplatReg(1.0f));
+  p = Fma(p, r, SplatReg(1.0f));
+  const BitReg power = ((BitReg)shifted - 0x4b400000u + 127u) << 23;
+  const Reg result = p * (Reg)power;
+  return x < lowest ? Reg{} : result;
 }
+FOLIO_INLINE Vec Exp(Vec x) {
+  return ForRegs<Vec>([&](int i) { return ExpReg(x.r[i]); });
+}
+FOLIO_INLINE float Exp(float x) { return ExpReg(SplatReg(x))[0]; }
 
 }  // namespace
 }  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE
