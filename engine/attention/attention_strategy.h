@@ -31,8 +31,8 @@ class AttentionStrategy {
 
   virtual std::string name() const = 0;
 
-  // The parameters with their ranges and defaults for this model, in canonical order. Defaults may depend
-  // on values that `spec` gives explicitly.
+  // The parameters with their ranges and defaults for this model, in canonical order. Defaults may
+  // depend on values that `spec` gives explicitly.
   virtual std::vector<StrategyParam> Params(const StrategySpec& spec,
                                             const StrategyLimits& limits) const = 0;
 

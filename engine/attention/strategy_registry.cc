@@ -32,16 +32,15 @@ absl::StatusOr<StrategySpec> ResolveStrategySpec(const StrategySpec& spec,
       out->append(s->name());
     };
     return absl::InvalidArgumentError(
-        absl::StrCat("unknown strategy '", spec.name, "', must be one of: ",
-                     absl::StrJoin(AllStrategies(), ", ", append_name)));
+        absl::StrCat("unknown strategy '", spec.name,
+                     "', must be one of: ", absl::StrJoin(AllStrategies(), ", ", append_name)));
   }
   const std::vector<StrategyParam> params = strategy->Params(spec, limits);
   for (const auto& [name, value] : spec.params) {
     const bool known = std::any_of(params.begin(), params.end(),
                                    [&n = name](const StrategyParam& p) { return p.name == n; });
     if (!known) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(spec.name, " has no parameter '", name, "'"));
+      return absl::InvalidArgumentError(absl::StrCat(spec.name, " has no parameter '", name, "'"));
     }
   }
   StrategySpec resolved;

@@ -14,12 +14,14 @@ struct VisibleKey {
   bool operator==(const VisibleKey&) const = default;
 };
 
-// The plan of query `i` written out key by key, ascending: the meaning of a plan in its plainest form, for
-// tests and tools. `picks` are the free picks of one head (ascending chunk indices), empty if none.
+// The plan of query `i` written out key by key, ascending: the meaning of a plan in its plainest
+// form, for tests and tools. `picks` are the free picks of one head (ascending chunk indices),
+// empty if none.
 std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
                                    const std::vector<int64_t>& picks);
 
-// How many keys query `i` sees per head: ExpandPlan(...).size() for as many picks as there are candidates.
+// How many keys query `i` sees per head: ExpandPlan(...).size() for as many picks as there are
+// candidates.
 int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i);
 
 }  // namespace folio

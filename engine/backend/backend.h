@@ -13,8 +13,8 @@
 
 namespace folio {
 
-// A weight matrix in the layout that a backend multiplies with. Owned by the caller, made by one backend
-// and valid only with it. Immutable: safe to read from any thread.
+// A weight matrix in the layout that a backend multiplies with. Owned by the caller, made by one
+// backend and valid only with it. Immutable: safe to read from any thread.
 class PackedMatrix {
  public:
   virtual ~PackedMatrix() = default;
@@ -42,12 +42,13 @@ class Backend {
   virtual std::string name() const = 0;
   virtual int num_threads() const = 0;
 
-  // Packs parts, each [rows_i, cols] of fp32, fp16 or bf16 (all of one dtype), stacked by rows, into one
-  // matrix of the same dtype. `parts` may be released afterwards.
-  // Errors: INVALID_ARGUMENT on a shape or dtype mismatch, RESOURCE_EXHAUSTED without memory.
+  // Packs parts, each [rows_i, cols] of fp32, fp16 or bf16 (all of one dtype), stacked by rows,
+  // into one matrix of the same dtype. `parts` may be released afterwards. Errors: INVALID_ARGUMENT
+  // on a shape or dtype mismatch, RESOURCE_EXHAUSTED without memory.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) = 0;
 
-  // Must be called once before the attention verbs. Errors: INVALID_ARGUMENT for an unusable geometry.
+  // Must be called once before the attention verbs. Errors: INVALID_ARGUMENT for an unusable
+  // geometry.
   virtual absl::Status SetupAttention(const AttentionSetup& setup) = 0;
 
   //   out [tokens.size(), cols]   row i = row tokens[i] of the table; ids must be in range
@@ -58,7 +59,8 @@ class Backend {
                        float* out) = 0;
 
   enum class Output { kStore, kAdd };
-  //   y [num_rows, matrix.rows()] (=, +=) x [num_rows, matrix.cols()] * matrix^T (+ bias, may be empty)
+  //   y [num_rows, matrix.rows()] (=, +=) x [num_rows, matrix.cols()] * matrix^T (+ bias, may be
+  //   empty)
   // The result of a row does not depend on the other rows, bit for bit.
   virtual void MatMul(const PackedMatrix& matrix, const float* x, int num_rows,
                       std::span<const float> bias, Output output, float* y) = 0;
@@ -67,11 +69,12 @@ class Backend {
   virtual void SwiGlu(const float* gate_up, int num_rows, int width, float* out) = 0;
 
   // Stores keys (page-rotated) and values of every row, and un-rotated copies of the sinks.
-  //   qkv [batch.num_rows, (num_heads + 2 num_kv_heads) * head_dim]   q, then k, then v; not rotated
+  //   qkv [batch.num_rows, (num_heads + 2 num_kv_heads) * head_dim]   q, then k, then v; not
+  //   rotated
   virtual void StoreKv(const StepBatch& batch, int layer, const float* qkv) = 0;
 
-  // Collects queries of unfinished chunks and writes the representation of each chunk that this step
-  // completes (LongHeads eq. 1-2, chunk-local rotation). After StoreKv of the same layer.
+  // Collects queries of unfinished chunks and writes the representation of each chunk that this
+  // step completes (LongHeads eq. 1-2, chunk-local rotation). After StoreKv of the same layer.
   virtual void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) = 0;
 
   // Attention of every row under its sequence's plan, selection of chunks included.

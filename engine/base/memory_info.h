@@ -4,8 +4,8 @@
 
 namespace folio {
 
-// Bytes that this process may still allocate: the smaller of the system's available memory and what the
-// cgroup (v2) limit leaves.
+// Bytes that this process may still allocate: the smaller of the system's available memory and what
+// the cgroup (v2) limit leaves.
 int64_t AvailableMemoryBytes();
 
 // Resident set of this process, now and at its highest.

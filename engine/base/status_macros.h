@@ -7,11 +7,11 @@
 #define FOLIO_CONCAT(a, b) FOLIO_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expr` is not OK.
-#define FOLIO_RETURN_IF_ERROR(expr)                 \
-  do {                                              \
+#define FOLIO_RETURN_IF_ERROR(expr)                               \
+  do {                                                            \
     if (absl::Status folio_status = (expr); !folio_status.ok()) { \
-      return folio_status;                          \
-    }                                               \
+      return folio_status;                                        \
+    }                                                             \
   } while (false)
 
 // `lhs` = value of `expr`, or returns its status from the enclosing function.

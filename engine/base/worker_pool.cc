@@ -1,10 +1,12 @@
 #include "engine/base/worker_pool.h"
 
+#include <pthread.h>
+
 namespace folio {
 namespace {
 
-// Rounds of busy waiting before a thread sleeps: a decode step starts a loop every few microseconds, and
-// a futex wake-up costs more than that.
+// Rounds of busy waiting before a thread sleeps: a decode step starts a loop every few
+// microseconds, and a futex wake-up costs more than that.
 constexpr int kSpinRounds = 2000;
 
 void CpuRelax() {
@@ -31,8 +33,7 @@ WorkerPool::~WorkerPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void WorkerPool::ParallelFor(int64_t num_tasks,
-                             const std::function<void(int64_t, int)>& body) {
+void WorkerPool::ParallelFor(int64_t num_tasks, const std::function<void(int64_t, int)>& body) {
   if (threads_.empty() || num_tasks <= 1) {
     for (int64_t task = 0; task < num_tasks; ++task) body(task, 0);
     return;
@@ -65,10 +66,11 @@ void WorkerPool::RunTasks(int thread) {
 }
 
 void WorkerPool::ThreadMain(int thread) {
+  pthread_setname_np(pthread_self(), "compute");
   uint64_t seen = 0;
   for (;;) {
-    for (int round = 0;
-         round < kSpinRounds && generation_.load(std::memory_order_acquire) == seen; ++round) {
+    for (int round = 0; round < kSpinRounds && generation_.load(std::memory_order_acquire) == seen;
+         ++round) {
       CpuRelax();
     }
     if (generation_.load(std::memory_order_acquire) == seen) {

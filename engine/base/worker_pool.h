@@ -20,8 +20,8 @@ class WorkerPool {
 
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls body(task, thread) for every task of 0..num_tasks-1, thread of 0..num_threads-1; returns when
-  // all are done. Tasks are handed out in order, each once.
+  // Calls body(task, thread) for every task of 0..num_tasks-1, thread of 0..num_threads-1; returns
+  // when all are done. Tasks are handed out in order, each once.
   void ParallelFor(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
 
  private:

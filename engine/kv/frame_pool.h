@@ -9,9 +9,9 @@
 
 namespace folio {
 
-// Fixed-size frames in one reserved address range, with reference counts for sharing. Memory is committed by
-// the first touch, so an unused pool costs address space only; frames freed beyond a small reserve are
-// handed back to the system. Engine thread only.
+// Fixed-size frames in one reserved address range, with reference counts for sharing. Memory is
+// committed by the first touch, so an unused pool costs address space only; frames freed beyond a
+// small reserve are handed back to the system. Engine thread only.
 class FramePool {
  public:
   // Reserves room for `max_frames`. Errors: RESOURCE_EXHAUSTED.
@@ -39,9 +39,9 @@ class FramePool {
   const int64_t frame_bytes_;
   const int64_t max_frames_;
   int64_t used_frames_ = 0;
-  std::vector<int32_t> refs_;       // per frame ever used
-  std::vector<FrameId> resident_;   // free, memory still committed
-  std::vector<FrameId> returned_;   // free, memory handed back
+  std::vector<int32_t> refs_;      // per frame ever used
+  std::vector<FrameId> resident_;  // free, memory still committed
+  std::vector<FrameId> returned_;  // free, memory handed back
 };
 
 }  // namespace folio

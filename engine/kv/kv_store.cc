@@ -29,9 +29,8 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geome
         absl::StrCat("the KV budget of ", capacity_bytes, " bytes is smaller than one page of ",
                      geometry.frame_bytes(), " bytes; raise --kv_bytes"));
   }
-  FOLIO_ASSIGN_OR_RETURN(
-      auto pages,
-      FramePool::Create(geometry.frame_bytes(), capacity_bytes / geometry.frame_bytes()));
+  FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(geometry.frame_bytes(),
+                                                       capacity_bytes / geometry.frame_bytes()));
   const int64_t summary_bytes = geometry.summary_frame_bytes();
   FOLIO_ASSIGN_OR_RETURN(
       auto summaries,
@@ -105,8 +104,8 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
   const int64_t page = geometry_.page_tokens;
   const int64_t total = num_tokens + num_new;
   const int64_t first_written = num_tokens / page - kv->first_page;
-  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_.get(), CeilDiv(total, page) - kv->first_page,
-                                    first_written, &kv->pages));
+  FOLIO_RETURN_IF_ERROR(
+      GrowPrivate(pages_.get(), CeilDiv(total, page) - kv->first_page, first_written, &kv->pages));
   kv->num_shared_pages = std::min(kv->num_shared_pages, first_written);
   const int64_t num_sinks = std::min<int64_t>(plan.retention.num_sinks, total);
   FOLIO_RETURN_IF_ERROR(
@@ -122,8 +121,8 @@ void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv*
   const int64_t first_token =
       std::max<int64_t>(0, next_position - plan.retention.window_tokens + 1);
   const int64_t keep_from = first_token / geometry_.page_tokens;
-  const int64_t num_drop = std::min<int64_t>(keep_from - kv->first_page,
-                                             static_cast<int64_t>(kv->pages.size()));
+  const int64_t num_drop =
+      std::min<int64_t>(keep_from - kv->first_page, static_cast<int64_t>(kv->pages.size()));
   if (num_drop <= 0) return;
   for (int64_t i = 0; i < num_drop; ++i) pages_->Release(kv->pages[i]);
   kv->pages.erase(kv->pages.begin(), kv->pages.begin() + num_drop);

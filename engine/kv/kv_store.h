@@ -23,17 +23,18 @@ struct SequenceKv {
   PendingQueries pending_queries;
 };
 
-// Owns the frames of the KV cache and of the chunk summaries, under one byte budget that is reserved before
-// it is used: what was admitted never runs out of memory. The only place where frames are allocated, shared,
-// copied and freed. Engine thread only, except the const functions of the geometry.
+// Owns the frames of the KV cache and of the chunk summaries, under one byte budget that is
+// reserved before it is used: what was admitted never runs out of memory. The only place where
+// frames are allocated, shared, copied and freed. Engine thread only, except the const functions of
+// the geometry.
 class KvStore {
  public:
   // Errors: INVALID_ARGUMENT if the budget holds not even one page, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<KvStore>> Create(const KvGeometry& geometry,
                                                          int64_t capacity_bytes);
 
-  // Largest number of bytes that a sequence of `total_tokens` under `plan` ever holds, if a step adds at
-  // most `step_tokens` and the first `shared_tokens` lie in frames of another sequence.
+  // Largest number of bytes that a sequence of `total_tokens` under `plan` ever holds, if a step
+  // adds at most `step_tokens` and the first `shared_tokens` lie in frames of another sequence.
   int64_t BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,
                       int64_t shared_tokens) const;
 
@@ -41,8 +42,8 @@ class KvStore {
   bool Reserve(int64_t bytes);
   void Unreserve(int64_t bytes);
 
-  // Makes room for tokens [num_tokens, num_tokens + num_new): allocates frames, and copies a shared frame
-  // that is about to be written. REQUIRES: reserved bytes that cover the growth.
+  // Makes room for tokens [num_tokens, num_tokens + num_new): allocates frames, and copies a shared
+  // frame that is about to be written. REQUIRES: reserved bytes that cover the growth.
   absl::Status Extend(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
                       SequenceKv* kv);
 

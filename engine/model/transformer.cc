@@ -18,8 +18,7 @@ Transformer::Transformer(const ModelShape& shape, const Weights& weights, Backen
   logits_.resize(size_t(max_logit_rows) * shape.vocab_size);
 }
 
-std::span<const float> Transformer::Forward(const StepBatch& batch,
-                                            std::span<const int32_t> tokens,
+std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                                             std::span<const int> logit_rows) {
   backend_->Embed(*weights_.embedding, tokens, hidden_.data());
   for (int layer = 0; layer < shape_.num_layers; ++layer) RunLayer(batch, layer);
@@ -46,8 +45,7 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   backend_->StoreKv(batch, layer, qkv_.data());
   backend_->SummarizeChunks(batch, layer, qkv_.data());
   backend_->Attend(batch, layer, qkv_.data(), attention_.data());
-  backend_->MatMul(*w.output, attention_.data(), rows, w.output_bias, Output::kAdd,
-                   hidden_.data());
+  backend_->MatMul(*w.output, attention_.data(), rows, w.output_bias, Output::kAdd, hidden_.data());
 
   backend_->RmsNorm(hidden_.data(), w.mlp_norm, shape_.rms_norm_eps, rows, normed_.data());
   backend_->MatMul(*w.gate_up, normed_.data(), rows, {}, Output::kStore, gate_up_.data());

@@ -11,18 +11,19 @@
 
 namespace folio {
 
-// The forward pass of a Llama-family decoder over one step: rows of any number of sequences, each under its
-// own attention plan. Owns its activations, sized once for the largest step. Engine thread only.
+// The forward pass of a Llama-family decoder over one step: rows of any number of sequences, each
+// under its own attention plan. Owns its activations, sized once for the largest step. Engine
+// thread only.
 class Transformer {
  public:
   // Borrows all three for its lifetime.
   Transformer(const ModelShape& shape, const Weights& weights, Backend* backend, int max_step_rows,
               int max_logit_rows);
 
-  // Runs `tokens` (one per row of `batch`) and stores their keys and values.
-  // Returns logits [logit_rows.size(), vocab_size] of the given rows, valid until the next call.
-  // REQUIRES: tokens.size() == batch.num_rows <= max_step_rows, logit_rows.size() <= max_logit_rows,
-  // every token in the vocabulary, pages for every token of every slice.
+  // Runs `tokens` (one per row of `batch`) and stores their keys and values. Returns logits
+  // [logit_rows.size(), vocab_size] of the given rows, valid until the next call. REQUIRES:
+  // tokens.size() == batch.num_rows <= max_step_rows, logit_rows.size() <= max_logit_rows, every
+  // token in the vocabulary, pages for every token of every slice.
   std::span<const float> Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                                  std::span<const int> logit_rows);
 

@@ -69,7 +69,8 @@ absl::StatusOr<LayerWeights> LoadLayer(const ModelConfig& config, int layer, con
   const std::string prefix = absl::StrCat("model.layers.", layer, ".");
   const std::string attn = prefix + "self_attn.";
   LayerWeights w;
-  FOLIO_RETURN_IF_ERROR(loader.Vector(prefix + "input_layernorm.weight", hidden, &w.attention_norm));
+  FOLIO_RETURN_IF_ERROR(
+      loader.Vector(prefix + "input_layernorm.weight", hidden, &w.attention_norm));
   FOLIO_RETURN_IF_ERROR(
       loader.Vector(prefix + "post_attention_layernorm.weight", hidden, &w.mlp_norm));
   FOLIO_ASSIGN_OR_RETURN(w.qkv, loader.Matrix({{attn + "q_proj.weight", {q, hidden}},

@@ -26,8 +26,8 @@ struct LayerWeights {
 struct Weights {
   std::unique_ptr<PackedMatrix> embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;            // [hidden]
-  std::unique_ptr<PackedMatrix> lm_head;    // [vocab, hidden]; null if tied to the embedding
+  std::vector<float> final_norm;          // [hidden]
+  std::unique_ptr<PackedMatrix> lm_head;  // [vocab, hidden]; null if tied to the embedding
 
   const PackedMatrix& head() const { return lm_head ? *lm_head : *embedding; }
   int64_t bytes() const;

@@ -93,9 +93,9 @@ void DocumentTable::Delete(const std::string& id) {
   const auto it = documents_.find(id);
   if (it == documents_.end()) return;
   Document* document = it->second.get();
-  Send(document->sink, FailedEvent{absl::NotFoundError(absl::StrCat("document '", id,
-                                                                    "' was deleted")),
-                                   Phase::kPrefill});
+  Send(document->sink,
+       FailedEvent{absl::NotFoundError(absl::StrCat("document '", id, "' was deleted")),
+                   Phase::kPrefill});
   for (auto& rendition : document->renditions) {
     rendition->document = nullptr;
     if (rendition->num_users == 0) {

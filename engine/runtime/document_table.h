@@ -17,8 +17,8 @@ namespace folio {
 
 struct Document;
 
-// The cache of one document under one strategy: the keys of every layer above the first depend on the
-// attention that produced them, so each strategy has its own.
+// The cache of one document under one strategy: the keys of every layer above the first depend on
+// the attention that produced them, so each strategy has its own.
 struct Rendition {
   Document* document = nullptr;  // null once the document is deleted
   StrategySpec strategy;
@@ -66,11 +66,12 @@ class DocumentTable {
 
   // The rendition of a document under a strategy, made if needed (not yet admitted). Counts a user.
   Rendition* Acquire(Document* document, const StrategySpec& strategy);
-  // A user is gone; a rendition that nobody waits for any more stops, one of a deleted document is freed.
+  // A user is gone; a rendition that nobody waits for any more stops, one of a deleted document is
+  // freed.
   void ReleaseUser(Rendition* rendition);
 
-  // Frees the renditions without users that questions made, least recently used first, until `bytes` can
-  // be reserved. False if that is not enough.
+  // Frees the renditions without users that questions made, least recently used first, until
+  // `bytes` can be reserved. False if that is not enough.
   bool EvictFor(int64_t bytes);
 
   // To be called after each step: tells sinks about progress, retires what is complete.

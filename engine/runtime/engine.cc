@@ -99,7 +99,8 @@ class EngineImpl final : public Engine {
   std::atomic<int> num_posted_{0};
 
   mutable std::mutex mu_;
-  std::map<std::string, DocumentEntry> documents_;  // guarded by mu_; commands are posted under it too
+  std::map<std::string, DocumentEntry>
+      documents_;  // guarded by mu_; commands are posted under it too
 
   EngineThread thread_;  // last: stops before anything it uses goes
 };
@@ -131,17 +132,17 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
   const int64_t total =
       document_tokens + static_cast<int64_t>(spec.tokens.size()) + spec.stop.max_new_tokens;
   if (total > options_.max_context_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "prompt and max_new_tokens are ", total, " tokens, the limit is ",
-        options_.max_context_tokens));
+    return absl::InvalidArgumentError(absl::StrCat("prompt and max_new_tokens are ", total,
+                                                   " tokens, the limit is ",
+                                                   options_.max_context_tokens));
   }
   const int64_t bytes = model_->store->BytesNeeded(PlanFor(spec.strategy, limits_), total,
                                                    options_.step_tokens, document_tokens);
   if (bytes > model_->store->capacity_bytes()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        total, " tokens under ", spec.strategy.name, " need ", bytes,
-        " bytes of KV cache, this server has ", model_->store->capacity_bytes(),
-        ": use lm_infinite, shorten the prompt, or raise --kv_bytes"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(total, " tokens under ", spec.strategy.name, " need ", bytes,
+                     " bytes of KV cache, this server has ", model_->store->capacity_bytes(),
+                     ": use lm_infinite, shorten the prompt, or raise --kv_bytes"));
   }
   return absl::OkStatus();
 }
@@ -217,14 +218,12 @@ absl::Status EngineImpl::AppendToDocument(const std::string& id, std::vector<int
   FOLIO_ASSIGN_OR_RETURN(DocumentEntry * entry, Unfinished(id));
   const int64_t total = entry->known_tokens + static_cast<int64_t>(tokens.size());
   if (total > options_.max_context_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("the document has ", total,
-                                                   " tokens, the limit is ",
-                                                   options_.max_context_tokens));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the document has ", total, " tokens, the limit is ", options_.max_context_tokens));
   }
   entry->known_tokens = total;
-  thread_.Post([id, tokens = std::move(tokens)](EngineLoop& loop) {
-    loop.documents().Append(id, tokens);
-  });
+  thread_.Post(
+      [id, tokens = std::move(tokens)](EngineLoop& loop) { loop.documents().Append(id, tokens); });
   return absl::OkStatus();
 }
 

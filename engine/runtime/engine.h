@@ -19,13 +19,15 @@ struct EngineOptions {
   std::string model_dir;
   // 0: as many as the CPUs this process may use (affinity mask and cgroup quota).
   int num_threads = 0;
-  // Instruction set of the CPU kernels: auto (the best there is), portable, avx2, avx512, avx512_bf16.
+  // Instruction set of the CPU kernels: auto (the best there is), portable, avx2, avx512,
+  // avx512_bf16.
   std::string cpu_isa = "auto";
   // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
   int page_tokens = 0;
   // fp32, bf16 or auto: fp32 for fp32 weights, bf16 otherwise.
   std::string kv_dtype = "auto";
-  // KV pages, sinks and chunk summaries together; 0: 70 % of the memory left after loading the weights.
+  // KV pages, sinks and chunk summaries together; 0: 70 % of the memory left after loading the
+  // weights.
   int64_t kv_bytes = 0;
   // Tokens in one step, decodes included, and the most of them that one prefill may take.
   int step_tokens = 512;
@@ -87,8 +89,8 @@ struct DocumentInfo {
   bool ready() const { return finished && status.ok() && prefilled_tokens == known_tokens; }
 };
 
-// The front door of the inference engine: one model, one engine thread. All methods are thread-safe and
-// return without waiting for the engine thread.
+// The front door of the inference engine: one model, one engine thread. All methods are thread-safe
+// and return without waiting for the engine thread.
 class Engine {
  public:
   // Loads the model and starts the engine thread. Blocks for as long as loading takes.
@@ -102,22 +104,23 @@ class Engine {
   virtual const EngineInfo& info() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
 
-  // Fills in a strategy's defaults and checks its parameters against the model; an empty name is the
-  // default strategy. Errors: INVALID_ARGUMENT naming parameter, value and limit.
+  // Fills in a strategy's defaults and checks its parameters against the model; an empty name is
+  // the default strategy. Errors: INVALID_ARGUMENT naming parameter, value and limit.
   virtual absl::StatusOr<StrategySpec> ResolveStrategy(const StrategySpec& spec) const = 0;
 
-  // Queues a request; its events go to `sink`, the last one is Completed or Failed.
-  // Errors, nothing queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit;
-  // document not finished), RESOURCE_EXHAUSTED (queue full), UNAVAILABLE (draining).
+  // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
+  // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
+  // not finished), RESOURCE_EXHAUSTED (queue full), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
 
-  // Documents: token sequences prefilled ahead of the questions. OpenDocument also re-attaches a new sink
-  // to an unfinished document; `strategy` must then be the same. The sink gets Prefill events and, once
-  // every token of a finished document is in the cache, Completed. BOS is put in front by the caller.
-  // Errors: ALREADY_EXISTS for a finished document, RESOURCE_EXHAUSTED, UNAVAILABLE.
+  // Documents: token sequences prefilled ahead of the questions. OpenDocument also re-attaches a
+  // new sink to an unfinished document; `strategy` must then be the same. The sink gets Prefill
+  // events and, once every token of a finished document is in the cache, Completed. BOS is put in
+  // front by the caller. Errors: ALREADY_EXISTS for a finished document, RESOURCE_EXHAUSTED,
+  // UNAVAILABLE.
   virtual absl::Status OpenDocument(const std::string& id, const StrategySpec& strategy,
                                     std::shared_ptr<EventSink> sink) = 0;
   virtual absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) = 0;

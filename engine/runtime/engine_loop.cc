@@ -19,10 +19,9 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   if (!spec.document_id.empty()) {
     Document* document = documents_.Find(spec.document_id);
     if (document == nullptr || !document->status.ok()) {
-      generation->Fail(document == nullptr
-                           ? absl::NotFoundError(absl::StrCat("no document '", spec.document_id,
-                                                              "'"))
-                           : document->status);
+      generation->Fail(document == nullptr ? absl::NotFoundError(absl::StrCat(
+                                                 "no document '", spec.document_id, "'"))
+                                           : document->status);
       return;
     }
     document_tokens = static_cast<int64_t>(document->tokens->size());
@@ -80,8 +79,8 @@ void EngineLoop::ExpireDeadlines() {
   for (RequestId id : expired) {
     const Generation& generation = *requests_.at(id);
     Cancel(id, absl::DeadlineExceededError(
-                   absl::StrCat("the deadline passed after ", generation.sequence.num_in_kv,
-                                " of ", generation.sequence.num_prompt, " prompt tokens")));
+                   absl::StrCat("the deadline passed after ", generation.sequence.num_in_kv, " of ",
+                                generation.sequence.num_prompt, " prompt tokens")));
   }
 }
 

@@ -23,8 +23,9 @@ struct EngineLoopOptions {
   int vocab_size = 0;
 };
 
-// All mutable state of serving: what waits, what runs, what is stored. One step at a time; between two steps
-// commands are applied, so a cancelled request frees its memory within one step. Engine thread only.
+// All mutable state of serving: what waits, what runs, what is stored. One step at a time; between
+// two steps commands are applied, so a cancelled request frees its memory within one step. Engine
+// thread only.
 class EngineLoop {
  public:
   // Runs a scheduled step; the transformer in production, a fake in tests.
@@ -87,8 +88,8 @@ class EngineLoop {
   Sampler sampler_;
   Counters counters_;
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
-  std::list<Generation*> waiting_;     // in order of arrival
-  std::vector<Generation*> running_;   // in order of admission
+  std::list<Generation*> waiting_;    // in order of arrival
+  std::vector<Generation*> running_;  // in order of admission
   std::unordered_map<const Sequence*, Generation*> by_sequence_;
 };
 

@@ -1,5 +1,7 @@
 #include "engine/runtime/engine_thread.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <utility>
 
@@ -90,6 +92,7 @@ void EngineThread::Publish(bool busy) {
 }
 
 void EngineThread::Main() {
+  pthread_setname_np(pthread_self(), "engine");
   std::vector<Command> commands;
   bool idle = false;
   while (TakeCommands(idle, &commands)) {

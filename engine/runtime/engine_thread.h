@@ -13,8 +13,8 @@
 
 namespace folio {
 
-// Runs an EngineLoop on a thread of its own: commands in, events out through the sinks, statistics and
-// document states published after every step. All methods are thread-safe.
+// Runs an EngineLoop on a thread of its own: commands in, events out through the sinks, statistics
+// and document states published after every step. All methods are thread-safe.
 class EngineThread {
  public:
   using Command = std::function<void(EngineLoop&)>;
@@ -49,9 +49,9 @@ class EngineThread {
 
   mutable std::mutex mu_;
   std::condition_variable wake_;
-  std::vector<Command> inbox_;  // guarded by mu_
-  bool stopping_ = false;       // guarded by mu_
-  EngineStats stats_;           // guarded by mu_
+  std::vector<Command> inbox_;                                  // guarded by mu_
+  bool stopping_ = false;                                       // guarded by mu_
+  EngineStats stats_;                                           // guarded by mu_
   std::unordered_map<std::string, DocumentProgress> progress_;  // guarded by mu_
 
   std::thread thread_;

@@ -18,16 +18,16 @@ namespace folio {
 
 struct Rendition;
 
-// Everything one running request needs beside its Sequence: turns logits into tokens, text and events, and
-// keeps its clock. Engine thread only.
+// Everything one running request needs beside its Sequence: turns logits into tokens, text and
+// events, and keeps its clock. Engine thread only.
 class Generation {
  public:
   // `eos_tokens` end the answer unless the request ignores them. Borrows tokenizer and eos_tokens.
   Generation(GenerateSpec spec, std::shared_ptr<EventSink> sink, const Tokenizer& tokenizer,
              std::span<const int32_t> eos_tokens);
 
-  // Samples the next token from `logits` and sends what it adds. Returns true when the answer is complete;
-  // Completed was sent then.
+  // Samples the next token from `logits` and sends what it adds. Returns true when the answer is
+  // complete; Completed was sent then.
   bool Accept(std::span<const float> logits, Sampler* sampler);
 
   // Ends the request with an error, once.

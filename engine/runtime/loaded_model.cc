@@ -25,14 +25,12 @@ absl::Status CheckOptions(const EngineOptions& options) {
         absl::StrCat("step_tokens is ", options.step_tokens, ", must be in [16, 65536]"));
   }
   if (options.prefill_share_tokens < 1 || options.prefill_share_tokens > options.step_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("prefill_share_tokens is ",
-                                                   options.prefill_share_tokens,
-                                                   ", must be in [1, step_tokens]"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "prefill_share_tokens is ", options.prefill_share_tokens, ", must be in [1, step_tokens]"));
   }
   if (options.max_running_requests < 1 || options.max_running_requests > options.step_tokens) {
-    return absl::InvalidArgumentError(absl::StrCat("max_running_requests is ",
-                                                   options.max_running_requests,
-                                                   ", must be in [1, step_tokens]"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "max_running_requests is ", options.max_running_requests, ", must be in [1, step_tokens]"));
   }
   return absl::OkStatus();
 }
@@ -64,16 +62,16 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
     backend.isa = isa;
     return CreateCpuBackend(backend);
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("cpu_isa is '", options.cpu_isa,
-                   "', must be auto, portable, avx2, avx512 or avx512_bf16"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "cpu_isa is '", options.cpu_isa, "', must be auto, portable, avx2, avx512 or avx512_bf16"));
 }
 
 int64_t CountParameters(const ModelConfig& config, const Weights& weights) {
   int64_t count = weights.embedding->rows() * weights.embedding->cols();
   if (!config.tie_word_embeddings) count *= 2;
   for (const LayerWeights& w : weights.layers) {
-    for (const PackedMatrix* matrix : {w.qkv.get(), w.output.get(), w.gate_up.get(), w.down.get()}) {
+    for (const PackedMatrix* matrix :
+         {w.qkv.get(), w.output.get(), w.gate_up.get(), w.down.get()}) {
       count += matrix->rows() * matrix->cols();
     }
     count += static_cast<int64_t>(w.attention_norm.size() + w.mlp_norm.size() + w.qkv_bias.size() +
@@ -104,7 +102,8 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
   return absl::OkStatus();
 }
 
-// LongHeads where the model is long enough for it: it is the strategy that can find anything in a document.
+// LongHeads where the model is long enough for it: it is the strategy that can find anything in a
+// document.
 StrategySpec DefaultStrategy(const StrategyLimits& limits) {
   for (const char* name : {"long_heads", "lm_infinite"}) {
     auto spec = ResolveStrategySpec({name, {}}, limits);

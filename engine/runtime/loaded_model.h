@@ -25,8 +25,8 @@ struct LoadedModel {
   std::unique_ptr<Transformer> transformer;
 };
 
-// Loads a Hugging Face directory. Without `tokenizer_required` a missing tokenizer.model is accepted
-// (benchmarks on token ids). Errors: see Engine::Create.
+// Loads a Hugging Face directory. Without `tokenizer_required` a missing tokenizer.model is
+// accepted (benchmarks on token ids). Errors: see Engine::Create.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required = true);
 

@@ -9,8 +9,8 @@
 
 namespace folio {
 
-// Turns a scheduled step into a batch and runs it. Owns the batch arrays so that a step allocates nothing.
-// Engine thread only; borrows the transformer.
+// Turns a scheduled step into a batch and runs it. Owns the batch arrays so that a step allocates
+// nothing. Engine thread only; borrows the transformer.
 class ModelRunner {
  public:
   explicit ModelRunner(Transformer* transformer) : transformer_(transformer) {}
@@ -21,7 +21,8 @@ class ModelRunner {
     std::span<const float> logits;  // [vocab], valid until the next Run
   };
 
-  // Runs the step and returns the sequences that need a next token: those whose last known token is in it.
+  // Runs the step and returns the sequences that need a next token: those whose last known token is
+  // in it.
   const std::vector<Output>& Run(const std::vector<ScheduledTokens>& step, int vocab_size);
 
  private:

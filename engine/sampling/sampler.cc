@@ -40,7 +40,8 @@ int32_t ArgMax(std::span<const float> logits) {
 }  // namespace
 
 double UniformAt(uint64_t seed, uint64_t counter) {
-  const uint64_t bits = Mix(Mix(seed + 0x9e3779b97f4a7c15ull) + 0x9e3779b97f4a7c15ull * (counter + 1));
+  const uint64_t bits =
+      Mix(Mix(seed + 0x9e3779b97f4a7c15ull) + 0x9e3779b97f4a7c15ull * (counter + 1));
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
@@ -107,8 +108,8 @@ int32_t Sampler::DrawFiltered(const SamplingParams& params, uint64_t step) {
   }
   size_t keep = 0;
   double kept = 0;
-  while (keep < candidates_.size() && (keep == 0 || (kept < params.top_p * total &&
-                                                     weights_[keep] >= params.min_p))) {
+  while (keep < candidates_.size() &&
+         (keep == 0 || (kept < params.top_p * total && weights_[keep] >= params.min_p))) {
     kept += weights_[keep++];
   }
   double target = UniformAt(params.seed, step) * kept;

@@ -26,8 +26,8 @@ struct Sample {
   std::vector<TokenLogprob> top_logprobs;
 };
 
-// Picks next tokens. A draw depends on logits, parameters, seed and the index of the token in its sequence
-// only: never on the batch. Keeps scratch space; one per thread.
+// Picks next tokens. A draw depends on logits, parameters, seed and the index of the token in its
+// sequence only: never on the batch. Keeps scratch space; one per thread.
 class Sampler {
  public:
   //   logits  [vocab]          not changed

@@ -34,8 +34,8 @@ StopStringMatcher::Result StopStringMatcher::Feed(const std::string& text) {
   }
   size_t keep = 0;
   for (const std::string& stop : stops_) keep = std::max(keep, PartialMatch(held_, stop));
-  // A held-back tail must not begin inside a UTF-8 character: stop strings may start with any byte, but
-  // only whole characters leave.
+  // A held-back tail must not begin inside a UTF-8 character: stop strings may start with any byte,
+  // but only whole characters leave.
   size_t cut = held_.size() - keep;
   while (cut > 0 && cut < held_.size() && (static_cast<unsigned char>(held_[cut]) & 0xC0) == 0x80) {
     --cut;

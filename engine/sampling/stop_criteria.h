@@ -6,8 +6,8 @@
 
 namespace folio {
 
-// Watches generated text for stop strings, which may span any number of pieces. Holds back text that may
-// turn out to be the beginning of one. One per sequence; engine thread only.
+// Watches generated text for stop strings, which may span any number of pieces. Holds back text
+// that may turn out to be the beginning of one. One per sequence; engine thread only.
 class StopStringMatcher {
  public:
   explicit StopStringMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}

@@ -82,8 +82,8 @@ absl::StatusOr<std::vector<ScheduledTokens>> Scheduler::NextStep() {
   PlanPrefills(budget, &step);
   for (ScheduledTokens& part : step) {
     Sequence* sequence = part.sequence;
-    FOLIO_RETURN_IF_ERROR(store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens,
-                                         &sequence->kv));
+    FOLIO_RETURN_IF_ERROR(
+        store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv));
     sequence->num_scheduled = part.num_tokens;
   }
   return step;

@@ -21,9 +21,9 @@ struct ScheduledTokens {
   int num_tokens = 0;
 };
 
-// Decides what runs in each step and owns admission: a sequence is admitted only with its whole memory
-// reserved, so nothing admitted ever fails for lack of it. Plan first, then commit: NextStep proposes,
-// Commit alone advances counters. Engine thread only; borrows sequences and the store.
+// Decides what runs in each step and owns admission: a sequence is admitted only with its whole
+// memory reserved, so nothing admitted ever fails for lack of it. Plan first, then commit: NextStep
+// proposes, Commit alone advances counters. Engine thread only; borrows sequences and the store.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, KvStore* store) : options_(options), store_(store) {}
@@ -34,7 +34,8 @@ class Scheduler {
   // Reserves memory, forks the prefix's cache and lets the sequence run; false if memory is short.
   bool Admit(Sequence* sequence);
 
-  // Raises the reservation of a running sequence to its present max_tokens; false if memory is short.
+  // Raises the reservation of a running sequence to its present max_tokens; false if memory is
+  // short.
   bool Grow(Sequence* sequence);
 
   // Frees a sequence's memory and forgets it. Also for sequences that were never admitted.
@@ -43,9 +44,9 @@ class Scheduler {
   // Stops scheduling a sequence but keeps its cache: a finished document.
   void Retire(Sequence* sequence);
 
-  // The next step: one token of every decoding sequence first, then prefills, the one with the least left
-  // first, each with a fair part of the token budget; what is left over goes to the oldest.
-  // Pages for all tokens are allocated. Empty if there is nothing to run.
+  // The next step: one token of every decoding sequence first, then prefills, the one with the
+  // least left first, each with a fair part of the token budget; what is left over goes to the
+  // oldest. Pages for all tokens are allocated. Empty if there is nothing to run.
   absl::StatusOr<std::vector<ScheduledTokens>> NextStep();
 
   // The step ran: advances the counters and frees pages that nobody can see any more.

@@ -10,9 +10,9 @@
 
 namespace folio {
 
-// One token stream that the engine works on: a request, or the prefill of a document. Progress is three
-// counters and nothing else: num_known tokens exist, num_in_kv of them are in the cache, num_scheduled of
-// them are in the running step. Engine thread only.
+// One token stream that the engine works on: a request, or the prefill of a document. Progress is
+// three counters and nothing else: num_known tokens exist, num_in_kv of them are in the cache,
+// num_scheduled of them are in the running step. Engine thread only.
 struct Sequence {
   RequestId id = 0;
   AttentionPlan plan;
@@ -34,7 +34,8 @@ struct Sequence {
   // Not to be scheduled for now (a document whose uploader is gone).
   bool paused = false;
 
-  // Cache to start from, or null. REQUIRES: complete before admission, alive until the sequence ends.
+  // Cache to start from, or null. REQUIRES: complete before admission, alive until the sequence
+  // ends.
   const Sequence* prefix = nullptr;
 
   SequenceKv kv;

@@ -14,10 +14,14 @@ inline constexpr int64_t DTypeBytes(DType dtype) {
 
 inline constexpr const char* DTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "fp32";
-    case DType::kF16: return "fp16";
-    case DType::kBf16: return "bf16";
-    case DType::kI32: return "int32";
+    case DType::kF32:
+      return "fp32";
+    case DType::kF16:
+      return "fp16";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kI32:
+      return "int32";
   }
   return "?";
 }

@@ -1,6 +1,7 @@
-// folio-bench: prefill and decode of the engine without the network, per strategy and depth, beside the memory
-// bandwidth and the arithmetic that the same threads reach in the same run. Depth is synthetic: the cache is filled with random
-// keys and values, which costs the same as a real document and takes seconds instead of hours.
+// folio-bench: prefill and decode of the engine without the network, per strategy and depth, beside
+// the memory bandwidth and the arithmetic that the same threads reach in the same run. Depth is
+// synthetic: the cache is filled with random keys and values, which costs the same as a real
+// document and takes seconds instead of hours.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -133,8 +134,8 @@ class Bench {
       for (int64_t at = 0; at + size <= memory.frame_bytes; at += size) {
         const float value = normal(random);
         const uint16_t half = FloatToBf16(value);
-        std::memcpy(sample->data() + at, dtype == DType::kBf16 ? static_cast<const void*>(&half) : &value,
-                    size);
+        std::memcpy(sample->data() + at,
+                    dtype == DType::kBf16 ? static_cast<const void*>(&half) : &value, size);
       }
     }
     for (FrameId frame : frames) std::memcpy(memory.Frame(frame), sample->data(), sample->size());
@@ -150,7 +151,8 @@ class Bench {
     const std::vector<int> last = {count - 1};
     model_->transformer->Forward(batch, tokens_, last);
     *position += count;
-    most_kv_bytes_ = std::max(most_kv_bytes_, model_->store->used_page_bytes() + model_->store->used_summary_bytes());
+    most_kv_bytes_ = std::max(
+        most_kv_bytes_, model_->store->used_page_bytes() + model_->store->used_summary_bytes());
     model_->store->Trim(plan, *position, kv);
   }
 
@@ -159,7 +161,8 @@ class Bench {
     const KvGeometry& g = model_->store->geometry();
     double weights = static_cast<double>(model_->weights.bytes());
     if (model_->weights.lm_head) weights -= model_->weights.embedding->bytes();
-    const double kv_token = 2.0 * g.num_layers * g.num_kv_heads * g.padded_dim * DTypeBytes(g.dtype);
+    const double kv_token =
+        2.0 * g.num_layers * g.num_kv_heads * g.padded_dim * DTypeBytes(g.dtype);
     double bytes = weights + kv_token * static_cast<double>(NumVisibleKeys(plan, position));
     if (plan.selection.enabled()) {
       // Every head of a group picks for itself; on random keys they rarely agree.
@@ -177,7 +180,8 @@ class Bench {
     const ModelShape& s = model_->config.shape;
     const double q = double(s.num_heads) * s.head_dim;
     const double kv = double(s.num_kv_heads) * s.head_dim;
-    const double per_layer = s.hidden_size * (2 * q + 2 * kv) + 3.0 * s.hidden_size * s.intermediate_size;
+    const double per_layer =
+        s.hidden_size * (2 * q + 2 * kv) + 3.0 * s.hidden_size * s.intermediate_size;
     const int64_t middle = depth + absl::GetFlag(FLAGS_prefill_tokens) / 2;
     return 2.0 * s.num_layers * per_layer +
            4.0 * s.num_layers * q * static_cast<double>(NumVisibleKeys(plan, middle));
@@ -195,18 +199,19 @@ void Print(const Row& r) {
   const double share = r.decode_bytes_per_s / r.read_bytes_per_s;
   const double peak_share = r.peak_flops_per_s > 0 ? r.prefill_flops_per_s / r.peak_flops_per_s : 0;
   if (absl::GetFlag(FLAGS_json)) {
-    std::printf("{\"strategy\": \"%s\", \"depth\": %ld, \"decode_tokens_per_s\": %.3f, "
-                "\"decode_gb_per_s\": %.2f, \"read_gb_per_s\": %.2f, \"bandwidth_share\": %.3f, "
-                "\"prefill_tokens_per_s\": %.2f, \"prefill_gflop_per_s\": %.1f, "
-                "\"fp32_peak_gflop_per_s\": %.1f, \"peak_share\": %.3f, \"peak_rss_bytes\": %ld}\n",
-                r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s, r.decode_bytes_per_s / 1e9,
-                r.read_bytes_per_s / 1e9, share, r.prefill_tokens_per_s, r.prefill_flops_per_s / 1e9,
-                r.peak_flops_per_s / 1e9, peak_share, long(PeakResidentBytes()));
+    std::printf(
+        "{\"strategy\": \"%s\", \"depth\": %ld, \"decode_tokens_per_s\": %.3f, "
+        "\"decode_gb_per_s\": %.2f, \"read_gb_per_s\": %.2f, \"bandwidth_share\": %.3f, "
+        "\"prefill_tokens_per_s\": %.2f, \"prefill_gflop_per_s\": %.1f, "
+        "\"fp32_peak_gflop_per_s\": %.1f, \"peak_share\": %.3f, \"peak_rss_bytes\": %ld}\n",
+        r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s, r.decode_bytes_per_s / 1e9,
+        r.read_bytes_per_s / 1e9, share, r.prefill_tokens_per_s, r.prefill_flops_per_s / 1e9,
+        r.peak_flops_per_s / 1e9, peak_share, long(PeakResidentBytes()));
   } else {
-    std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%\n", r.strategy.c_str(),
-                long(r.depth), r.decode_tokens_per_s, r.decode_bytes_per_s / 1e9,
-                r.read_bytes_per_s / 1e9, 100 * share, r.prefill_tokens_per_s,
-                r.prefill_flops_per_s / 1e9, 100 * peak_share);
+    std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%\n",
+                r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s,
+                r.decode_bytes_per_s / 1e9, r.read_bytes_per_s / 1e9, 100 * share,
+                r.prefill_tokens_per_s, r.prefill_flops_per_s / 1e9, 100 * peak_share);
   }
   std::fflush(stdout);
 }
@@ -230,8 +235,8 @@ int Main() {
                 info.model_name.c_str(), info.synthetic ? " (synthetic weights)" : "",
                 info.backend.c_str(), info.num_threads, info.weight_dtype.c_str(),
                 info.weight_bytes / 1e9, info.kv_dtype.c_str(), info.page_tokens);
-    std::printf("%-12s %8s %10s %8s %8s %9s %10s %9s %9s\n", "strategy", "depth", "decode t/s", "GB/s",
-                "read", "of read", "prefill", "GFLOP/s", "of fp32");
+    std::printf("%-12s %8s %10s %8s %8s %9s %10s %9s %9s\n", "strategy", "depth", "decode t/s",
+                "GB/s", "read", "of read", "prefill", "GFLOP/s", "of fp32");
   }
   Bench bench(model->get(), info.num_threads);
   for (const std::string& strategy : SplitFlag(absl::GetFlag(FLAGS_strategies))) {
@@ -245,8 +250,10 @@ int Main() {
     }
   }
   if (!absl::GetFlag(FLAGS_json)) {
-    std::printf("peak resident memory %.2f GB without the buffer of the read meter; weights and KV %.2f GB\n",
-                (PeakResidentBytes() - MachineMeter::kBufferBytes) / 1e9, bench.most_stored_bytes() / 1e9);
+    std::printf(
+        "peak resident memory %.2f GB without the buffer of the read meter; weights and KV %.2f "
+        "GB\n",
+        (PeakResidentBytes() - MachineMeter::kBufferBytes) / 1e9, bench.most_stored_bytes() / 1e9);
   }
   return 0;
 }

@@ -24,8 +24,10 @@ double Seconds(WorkerPool* pool, int64_t tasks, const std::function<void(int64_t
 
 }  // namespace
 
-MachineMeter::MachineMeter(int num_threads) : kernels_(cpu::KernelsFor(BestIsa())), pool_(num_threads) {
-  void* memory = mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+MachineMeter::MachineMeter(int num_threads)
+    : kernels_(cpu::KernelsFor(BestIsa())), pool_(num_threads) {
+  void* memory =
+      mmap(nullptr, kBufferBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     std::fprintf(stderr, "no memory for a buffer of %ld bytes\n", long(kBufferBytes));
     std::exit(1);
@@ -47,8 +49,8 @@ double MachineMeter::ReadBytesPerSecond() {
 
 double MachineMeter::Fp32FlopsPerSecond() {
   const int64_t tasks = 16 * pool_.num_threads();
-  const double seconds =
-      Seconds(&pool_, tasks, [&](int64_t, int) { sink_ = kernels_.multiply_add(kMultiplyAddSteps, 0.5f); });
+  const double seconds = Seconds(
+      &pool_, tasks, [&](int64_t, int) { sink_ = kernels_.multiply_add(kMultiplyAddSteps, 0.5f); });
   return static_cast<double>(kernels_.multiply_add_flops) * kMultiplyAddSteps * tasks / seconds;
 }
 

@@ -11,9 +11,9 @@ namespace cpu {
 struct Kernels;
 }
 
-// What this machine can do at best with a number of threads, so that a speed can be shown as a share of it.
-// Memory bandwidth of shared machines drifts within minutes: measure right before and after what it is
-// compared with.
+// What this machine can do at best with a number of threads, so that a speed can be shown as a
+// share of it. Memory bandwidth of shared machines drifts within minutes: measure right before and
+// after what it is compared with.
 class MachineMeter {
  public:
   static constexpr int64_t kBufferBytes = int64_t{1} << 29;

@@ -12,8 +12,8 @@ namespace folio {
 inline constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
 // One answer to "which keys, seen at which distance" for the queries `rows_begin <= i < rows_end`.
-// A key j <= i is visible if band_begin <= i - j < band_end (and j < num_sinks for kSinks). All stages of a
-// query share one softmax; no key may be visible in two stages.
+// A key j <= i is visible if band_begin <= i - j < band_end (and j < num_sinks for kSinks). All
+// stages of a query share one softmax; no key may be visible in two stages.
 struct AttentionStage {
   enum class Keys : uint8_t {
     kContext,  // stored pages
@@ -36,9 +36,10 @@ struct AttentionStage {
   bool CoversRow(int64_t i) const { return rows_begin <= i && i < rows_end; }
 };
 
-// Per-head choice of chunks (LongHeads, methods: eq. 1-3). chunk_tokens == 0: none.
-// A query in chunk o (o = i / chunk_tokens) sees chunk 0, chunk o-1, its own chunk up to itself, and the
-// num_free_picks chunks c of 1..o-2 with the largest <q_i, representation(c)>; ties: the smaller index.
+// Per-head choice of chunks (LongHeads, methods: eq. 1-3). chunk_tokens == 0: none. A query in
+// chunk o (o = i / chunk_tokens) sees chunk 0, chunk o-1, its own chunk up to itself, and the
+// num_free_picks chunks c of 1..o-2 with the largest <q_i, representation(c)>; ties: the smaller
+// index.
 struct ChunkSelection {
   int chunk_tokens = 0;
   int num_free_picks = 0;
@@ -61,8 +62,8 @@ struct AttentionPlan {
   Retention retention;
 };
 
-// Rolling state of chunk summaries of one sequence: locally rotated queries of its unfinished chunk,
-// [num_layers][num_heads][chunk_tokens][padded_dim] fp32.
+// Rolling state of chunk summaries of one sequence: locally rotated queries of its unfinished
+// chunk, [num_layers][num_heads][chunk_tokens][padded_dim] fp32.
 struct PendingQueries {
   std::vector<float> data;
 };

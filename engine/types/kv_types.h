@@ -19,14 +19,16 @@ inline constexpr int kMaxHeadDim = 256;
 // How the KV cache lies in memory.
 //
 // A *KV frame* holds one page of `page_tokens` tokens for all layers and KV heads, as
-// [num_layers][num_kv_heads] slices. A slice is one contiguous block, the unit of selection and transfer:
-//   K  fp32  [page_tokens/16][dim][16 tokens]          bf16  [page_tokens/16][dim/2][16 tokens][2 dims]
-//   V  fp32  [page_tokens][dim]                        bf16  [page_tokens/2][dim][2 tokens]
-// with dim = `padded_dim`, head_dim rounded up to 16 and filled with zeros. K is page-rotated: token j is
-// rotated by j mod page_tokens, so a query at position p sees the page that starts at s with its own
-// rotation p - s, and keys are never rotated again.
+// [num_layers][num_kv_heads] slices. A slice is one contiguous block, the unit of selection and
+// transfer:
+//   K  fp32  [page_tokens/16][dim][16 tokens]          bf16  [page_tokens/16][dim/2][16 tokens][2
+//   dims] V  fp32  [page_tokens][dim]                        bf16  [page_tokens/2][dim][2 tokens]
+// with dim = `padded_dim`, head_dim rounded up to 16 and filled with zeros. K is page-rotated:
+// token j is rotated by j mod page_tokens, so a query at position p sees the page that starts at s
+// with its own rotation p - s, and keys are never rotated again.
 //
-// A *summary frame* holds the representations of kTile chunks: [num_layers][num_heads][dim][16 chunks] fp32.
+// A *summary frame* holds the representations of kTile chunks: [num_layers][num_heads][dim][16
+// chunks] fp32.
 struct KvGeometry {
   int num_layers = 0;
   int num_heads = 0;
@@ -37,13 +39,16 @@ struct KvGeometry {
   DType dtype = DType::kF32;
 
   static KvGeometry Make(const ModelShape& shape, int page_tokens, DType dtype) {
-    return {shape.num_layers, shape.num_heads, shape.num_kv_heads, shape.head_dim,
-            (shape.head_dim + 15) / 16 * 16, page_tokens, dtype};
+    return {shape.num_layers,
+            shape.num_heads,
+            shape.num_kv_heads,
+            shape.head_dim,
+            (shape.head_dim + 15) / 16 * 16,
+            page_tokens,
+            dtype};
   }
   // Bytes of the keys of one slice; the values that follow take as many.
-  int64_t half_slice_bytes() const {
-    return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype);
-  }
+  int64_t half_slice_bytes() const { return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype); }
   int64_t slice_bytes() const { return 2 * half_slice_bytes(); }
   int64_t slice_offset(int layer, int kv_head) const {
     return (int64_t{layer} * num_kv_heads + kv_head) * slice_bytes();

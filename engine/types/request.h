@@ -15,9 +15,9 @@ namespace folio {
 using RequestId = uint64_t;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// A strategy by name with its parameters by name, as a request gives it (parameters may be missing) or as
-// the registry resolved it (all present, in the strategy's own order). Two resolved specs are equal exactly
-// if KV prefilled under one can be read under the other.
+// A strategy by name with its parameters by name, as a request gives it (parameters may be missing)
+// or as the registry resolved it (all present, in the strategy's own order). Two resolved specs are
+// equal exactly if KV prefilled under one can be read under the other.
 struct StrategySpec {
   std::string name;
   std::vector<std::pair<std::string, int64_t>> params;
@@ -52,7 +52,8 @@ struct StopParams {
 struct GenerateSpec {
   // Context that is already known to the engine; empty: none.
   std::string document_id;
-  // The prompt, or the question that follows the document. BOS is included by the caller for a prompt.
+  // The prompt, or the question that follows the document. BOS is included by the caller for a
+  // prompt.
   std::vector<int32_t> tokens;
   StrategySpec strategy;
   SamplingParams sampling;
@@ -91,7 +92,8 @@ struct MemoryReceipt {
   double attended_tokens_mean = 0;
 };
 
-// What the engine tells a request. Order: Queued*, Prefill*, Delta*, then Completed or Failed, once.
+// What the engine tells a request. Order: Queued*, Prefill*, Delta*, then Completed or Failed,
+// once.
 struct QueuedEvent {
   int position = 0;
 };
@@ -122,8 +124,8 @@ struct FailedEvent {
 };
 using Event = std::variant<QueuedEvent, PrefillEvent, DeltaEvent, CompletedEvent, FailedEvent>;
 
-// Receives the events of one request or document. Called on the engine thread: must return at once, never
-// block and never call the engine back.
+// Receives the events of one request or document. Called on the engine thread: must return at once,
+// never block and never call the engine back.
 class EventSink {
  public:
   virtual ~EventSink() = default;

@@ -151,7 +151,8 @@ TEST_P(Conformance, ForkedCacheAnswersLikeItsOrigin) {
   const auto tokens = RandomTokens(333, 64, 9);
   const auto whole = AllLogits(model_, plan, tokens, {512});
   KvStore& store = *model_->store;
-  // 200 tokens are shared, in the middle of a page; two forks go on from there and do not disturb it.
+  // 200 tokens are shared, in the middle of a page; two forks go on from there and do not disturb
+  // it.
   SequenceKv origin;
   const auto feed = [&](SequenceKv* kv, int begin, int end) {
     EXPECT_TRUE(store.Extend(plan, begin, end - begin, kv).ok());

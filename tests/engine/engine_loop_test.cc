@@ -13,8 +13,13 @@ namespace {
 
 constexpr int kVocab = 16;
 const StrategyLimits kLimits{256, 16};
-const KvGeometry kGeometry{.num_layers = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = 32,
-                           .padded_dim = 32, .page_tokens = 16, .dtype = DType::kF32};
+const KvGeometry kGeometry{.num_layers = 1,
+                           .num_heads = 1,
+                           .num_kv_heads = 1,
+                           .head_dim = 32,
+                           .padded_dim = 32,
+                           .page_tokens = 16,
+                           .dtype = DType::kF32};
 
 // Letters a, b, c, ...; token 2 ends a text.
 class LetterTokenizer final : public Tokenizer {
@@ -113,7 +118,9 @@ class EngineLoopTest : public testing::Test {
  protected:
   explicit EngineLoopTest(int64_t frames = 100)
       : store_(*KvStore::Create(kGeometry, frames * 4096)),
-        loop_({.scheduler = {64, 32}, .limits = kLimits, .max_running_requests = 4,
+        loop_({.scheduler = {64, 32},
+               .limits = kLimits,
+               .max_running_requests = 4,
                .vocab_size = kVocab},
               store_.get(), &runner_) {}
 
@@ -334,8 +341,8 @@ TEST_F(EngineLoopTest, ShutdownFailsWhatRunsWithUnavailable) {
   auto recorder = std::make_shared<Recorder>();
   {
     EngineThread thread(&loop_, store_.get());
-    auto generation = std::make_shared<std::unique_ptr<Generation>>(std::make_unique<Generation>(
-        Spec(5, 1000), recorder, tokenizer_, kEos));
+    auto generation = std::make_shared<std::unique_ptr<Generation>>(
+        std::make_unique<Generation>(Spec(5, 1000), recorder, tokenizer_, kEos));
     thread.Post([generation](EngineLoop& loop) { loop.Submit(1, std::move(*generation)); });
     recorder->WaitForTokens(1);
   }

@@ -42,7 +42,8 @@ AttentionPlan FullPlan() {
   return plan;
 }
 
-// Written out here, not taken from the registry: the golden cases go beyond what requests may ask for.
+// Written out here, not taken from the registry: the golden cases go beyond what requests may ask
+// for.
 AttentionPlan PlanOf(const nlohmann::json& params) {
   AttentionPlan plan = FullPlan();
   using Stage = AttentionStage;
@@ -65,8 +66,8 @@ AttentionPlan PlanOf(const nlohmann::json& params) {
 
 bool HasBf16Weights(const std::string& name) { return name.starts_with("bf16"); }
 
-// bf16 dot products round the activations too. On the harsher models transformers' own bf16 run is 0.28 away
-// from its fp32 run.
+// bf16 dot products round the activations too. On the harsher models transformers' own bf16 run is
+// 0.28 away from its fp32 run.
 float Limit(const std::string& name, Isa isa) {
   if (HasBf16Weights(name) && isa == Isa::kAvx512Bf16) return name == "bf16_init" ? 2e-2f : 0.28f;
   return 1e-4f;
@@ -85,7 +86,8 @@ TEST_P(TransformersLogits, AreEqual) {
   }
 }
 
-// A cache in bf16 rounds keys and values to 8 bits, which moves the harsher models' logits of size 7 by 0.1.
+// A cache in bf16 rounds keys and values to 8 bits, which moves the harsher models' logits of size
+// 7 by 0.1.
 TEST_P(TransformersLogits, AreCloseWithACacheInBf16) {
   const std::string dir = TestData("golden/llama/" + GetParam());
   const Golden golden = ReadGolden(dir);
@@ -123,7 +125,8 @@ TEST_P(EveryIsa, LogitsOfABf16CheckpointAreCloseByDefault) {
   const Golden golden = ReadGolden(dir);
   auto model = LoadTestModel(dir, {.cpu_isa = IsaName(GetParam())});
   EXPECT_EQ(model->info.kv_dtype, "bf16");
-  EXPECT_LE(MaxAbsDifference(AllLogits(model.get(), FullPlan(), golden.tokens, {50, 1, 3}), golden.logits),
+  EXPECT_LE(MaxAbsDifference(AllLogits(model.get(), FullPlan(), golden.tokens, {50, 1, 3}),
+                             golden.logits),
             2e-2f);
 }
 
@@ -134,7 +137,8 @@ TEST_P(EveryIsa, AnyChunkingGivesTheSameBits) {
     const auto tokens = RandomTokens(150, 32, 4);
     const auto whole = AllLogits(model.get(), FullPlan(), tokens, {512});
     for (const std::vector<int>& pieces : {std::vector<int>{1}, {7}, {2, 50, 3}}) {
-      EXPECT_EQ(whole, AllLogits(model.get(), FullPlan(), tokens, pieces)) << name << " " << pieces[0];
+      EXPECT_EQ(whole, AllLogits(model.get(), FullPlan(), tokens, pieces))
+          << name << " " << pieces[0];
     }
   }
 }

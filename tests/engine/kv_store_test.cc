@@ -7,9 +7,15 @@
 namespace folio {
 namespace {
 
-const KvGeometry kGeometry{.num_layers = 1, .num_heads = 2, .num_kv_heads = 1, .head_dim = 32,
-                           .padded_dim = 32, .page_tokens = 16, .dtype = DType::kF32};
-const int64_t kFrame = 4096;  // 16 tokens x 32 dims x 4 bytes x 2; summaries take one system page too
+const KvGeometry kGeometry{.num_layers = 1,
+                           .num_heads = 2,
+                           .num_kv_heads = 1,
+                           .head_dim = 32,
+                           .padded_dim = 32,
+                           .page_tokens = 16,
+                           .dtype = DType::kF32};
+const int64_t kFrame =
+    4096;  // 16 tokens x 32 dims x 4 bytes x 2; summaries take one system page too
 
 std::unique_ptr<KvStore> MakeStore(int64_t frames) {
   auto store = KvStore::Create(kGeometry, frames * kFrame);

@@ -9,7 +9,8 @@
 namespace folio {
 namespace {
 
-const std::vector<float> kLogits = {0.0f, std::log(4.0f), std::log(2.0f), std::log(3.0f)};  // p: .1 .4 .2 .3
+const std::vector<float> kLogits = {0.0f, std::log(4.0f), std::log(2.0f),
+                                    std::log(3.0f)};  // p: .1 .4 .2 .3
 
 std::map<int32_t, int> Frequencies(const SamplingParams& params, int draws) {
   Sampler sampler;
@@ -29,7 +30,8 @@ TEST(Sampler, NeverTakesNaN) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   EXPECT_EQ(sampler.Draw(std::vector<float>{nan, -3, nan}, {}, nullptr, 0, -1).token, 1);
   EXPECT_EQ(sampler.Draw(std::vector<float>{nan, -3}, {.temperature = 1}, nullptr, 0, -1).token, 1);
-  EXPECT_EQ(sampler.Draw(std::vector<float>{nan, nan}, {.temperature = 1}, nullptr, 0, -1).token, 0);
+  EXPECT_EQ(sampler.Draw(std::vector<float>{nan, nan}, {.temperature = 1}, nullptr, 0, -1).token,
+            0);
 }
 
 // 20,000 draws: the standard error of each share is below 0.0035, five of them below 0.018.
@@ -46,10 +48,10 @@ TEST(Sampler, TemperatureSharpens) {
 }
 
 TEST(Sampler, FiltersKeepWhatTheyShould) {
-  EXPECT_EQ(Frequencies({.temperature = 1, .top_k = 2}, 2000).size(), 2u);       // .4 .3
-  EXPECT_EQ(Frequencies({.temperature = 1, .top_p = 0.5f}, 2000).size(), 2u);    // .4, then .3
-  EXPECT_EQ(Frequencies({.temperature = 1, .top_p = 0.39f}, 2000).size(), 1u);   // .4 alone
-  EXPECT_EQ(Frequencies({.temperature = 1, .min_p = 0.45f}, 2000).size(), 3u);   // >= .18
+  EXPECT_EQ(Frequencies({.temperature = 1, .top_k = 2}, 2000).size(), 2u);      // .4 .3
+  EXPECT_EQ(Frequencies({.temperature = 1, .top_p = 0.5f}, 2000).size(), 2u);   // .4, then .3
+  EXPECT_EQ(Frequencies({.temperature = 1, .top_p = 0.39f}, 2000).size(), 1u);  // .4 alone
+  EXPECT_EQ(Frequencies({.temperature = 1, .min_p = 0.45f}, 2000).size(), 3u);  // >= .18
   EXPECT_EQ(Frequencies({.temperature = 1, .top_k = 1}, 50).begin()->first, 1);
 }
 
@@ -59,7 +61,8 @@ TEST(Sampler, SameSeedAndStepGiveTheSameTokenOtherSeedsDiffer) {
   for (int i = 0; i < 100; ++i) {
     const SamplingParams one{.temperature = 1, .seed = 1};
     const SamplingParams two{.temperature = 1, .seed = 2};
-    EXPECT_EQ(a.Draw(kLogits, one, nullptr, i, -1).token, b.Draw(kLogits, one, nullptr, i, -1).token);
+    EXPECT_EQ(a.Draw(kLogits, one, nullptr, i, -1).token,
+              b.Draw(kLogits, one, nullptr, i, -1).token);
     differences +=
         a.Draw(kLogits, one, nullptr, i, -1).token != b.Draw(kLogits, two, nullptr, i, -1).token;
   }

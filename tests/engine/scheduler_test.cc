@@ -7,8 +7,13 @@
 namespace folio {
 namespace {
 
-const KvGeometry kGeometry{.num_layers = 1, .num_heads = 1, .num_kv_heads = 1, .head_dim = 32,
-                           .padded_dim = 32, .page_tokens = 16, .dtype = DType::kF32};
+const KvGeometry kGeometry{.num_layers = 1,
+                           .num_heads = 1,
+                           .num_kv_heads = 1,
+                           .head_dim = 32,
+                           .padded_dim = 32,
+                           .page_tokens = 16,
+                           .dtype = DType::kF32};
 
 class SchedulerTest : public testing::Test {
  protected:

@@ -48,23 +48,24 @@ TEST(LmInfinite, DefaultsToTheTrainedWindowTenSinksAndTheCeilingAtTheWindow) {
   EXPECT_EQ(Resolved({"lm_infinite", {{"window", 100}}}, kLlama2).Param("distance_limit"), 100);
 }
 
-// Query 11 of chunk size 2 lies in chunk 5; chunks 0, 4 and the pick 2 come before its own. The chosen
-// chunks stand side by side: positions 0..5, the query at 6 + 1.
+// Query 11 of chunk size 2 lies in chunk 5; chunks 0, 4 and the pick 2 come before its own. The
+// chosen chunks stand side by side: positions 0..5, the query at 6 + 1.
 TEST(LongHeads, CompactsThePositionsOfTheChosenChunks) {
   AttentionPlan plan;
   plan.selection = {2, 1};
-  plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
-                         .distance = AttentionStage::Distance::kCompacted});
-  EXPECT_THAT(ExpandPlan(plan, 11, {2}),
-              ElementsAre(VisibleKey{0, 7}, VisibleKey{1, 6}, VisibleKey{4, 5}, VisibleKey{5, 4},
-                          VisibleKey{8, 3}, VisibleKey{9, 2}, VisibleKey{10, 1}, VisibleKey{11, 0}));
+  plan.stages.push_back(
+      {.keys = AttentionStage::Keys::kChunks, .distance = AttentionStage::Distance::kCompacted});
+  EXPECT_THAT(
+      ExpandPlan(plan, 11, {2}),
+      ElementsAre(VisibleKey{0, 7}, VisibleKey{1, 6}, VisibleKey{4, 5}, VisibleKey{5, 4},
+                  VisibleKey{8, 3}, VisibleKey{9, 2}, VisibleKey{10, 1}, VisibleKey{11, 0}));
 }
 
 TEST(LongHeads, EqualsFullAttentionWhenEveryChunkIsChosen) {
   AttentionPlan plan;
   plan.selection = {2, 3};
-  plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
-                         .distance = AttentionStage::Distance::kCompacted});
+  plan.stages.push_back(
+      {.keys = AttentionStage::Keys::kChunks, .distance = AttentionStage::Distance::kCompacted});
   AttentionPlan full;
   full.stages.emplace_back();
   EXPECT_EQ(ExpandPlan(plan, 11, {1, 2, 3}), ExpandPlan(full, 11, {}));

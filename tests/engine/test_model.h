@@ -35,7 +35,8 @@ struct ModelOptions {
 };
 
 // Loads a model for tests; fails the process if it cannot (a broken fixture).
-std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOptions& options = {});
+std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir,
+                                           const ModelOptions& options = {});
 
 // A tiny random Llama in a temporary directory.
 struct TinyShape {

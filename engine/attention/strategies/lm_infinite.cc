@@ -5,9 +5,9 @@
 namespace folio {
 namespace {
 
-// LM-Infinite without the optional middle tokens. Source: Han et al. 2024, section 4, in the form that
-// evicts (see docs of the authors' first release): keys at distance < window are seen at their true
-// distance, the first num_sinks tokens beyond it at exactly distance_limit, nothing else.
+// LM-Infinite without the optional middle tokens. Source: Han et al. 2024, section 4, in the form
+// that evicts (see docs of the authors' first release): keys at distance < window are seen at their
+// true distance, the first num_sinks tokens beyond it at exactly distance_limit, nothing else.
 class LmInfiniteStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "lm_infinite"; }

@@ -8,9 +8,9 @@ namespace {
 
 constexpr int64_t kMinChunks = 4;  // first, previous, own and at least one free pick
 
-// LongHeads. Source: Lu et al. 2024, equations 1-3, with the rule of the released code that the chunk before
-// the query's own is always seen (three forced chunks, num_chunks - 3 free picks per query head). The query
-// sees itself in prefill as in decode, so both are the same function.
+// LongHeads. Source: Lu et al. 2024, equations 1-3, with the rule of the released code that the
+// chunk before the query's own is always seen (three forced chunks, num_chunks - 3 free picks per
+// query head). The query sees itself in prefill as in decode, so both are the same function.
 class LongHeadsStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "long_heads"; }
@@ -19,8 +19,7 @@ class LongHeadsStrategy final : public AttentionStrategy {
                                     const StrategyLimits& limits) const override {
     const int64_t length = limits.trained_length;
     const int64_t page = limits.page_tokens;
-    const int64_t default_chunk =
-        std::max(page, std::min<int64_t>(length / 16, 256) / page * page);
+    const int64_t default_chunk = std::max(page, std::min<int64_t>(length / 16, 256) / page * page);
     const int64_t chunk = std::max<int64_t>(1, spec.Param("chunk_size").value_or(default_chunk));
     const int64_t default_attention = std::min<int64_t>(length, 4096) / chunk * chunk;
     const int64_t attention = spec.Param("attention_length").value_or(default_attention);

@@ -43,8 +43,7 @@ void ChunkSummarizer::Summarize(const CpuAttentionContext& context, const Chunk&
   MeanOutput(context, chunk);
   WeighKeys(context, chunk);
   const SequenceSlice& slice = *chunk.slice;
-  float* tile =
-      context.SummaryTile(slice.summaries[chunk.index / kTile], chunk.layer, chunk.head);
+  float* tile = context.SummaryTile(slice.summaries[chunk.index / kTile], chunk.layer, chunk.head);
   const int lane = static_cast<int>(chunk.index % kTile);
   // A tile's first chunk clears it: lanes without a chunk must hold finite numbers.
   const int dim = context.geometry().padded_dim;
@@ -101,8 +100,8 @@ void ChunkSummarizer::WeighKeys(const CpuAttentionContext& context, const Chunk&
   weights_.resize(static_cast<size_t>(chunk.num_pages) * g.page_tokens);
   const int64_t tile_bytes = int64_t{kTile} * dim * DTypeBytes(g.dtype);
   for (int page = 0; page < chunk.num_pages; ++page) {
-    context.kernels->rotate(query_.data(), context.pages->Cos(page), context.pages->Sin(page), -1.0f,
-                            half, rotated_.data());
+    context.kernels->rotate(query_.data(), context.pages->Cos(page), context.pages->Sin(page),
+                            -1.0f, half, rotated_.data());
     const std::byte* keys = context.Keys(Page(context, chunk, page), chunk.layer, chunk.kv_head);
     for (int t = 0; t < g.page_tokens; t += kTile) {
       const std::byte* tile = keys + t / kTile * tile_bytes;
@@ -146,7 +145,8 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const SequenceSlice
   const int64_t last = own[first_row + num_rows - 1] - 2;
   float scores[kQueryRows * kTile];
   const auto tile_bytes = [&](int64_t tile) {
-    return reinterpret_cast<const std::byte*>(context.SummaryTile(slice.summaries[tile], layer, head));
+    return reinterpret_cast<const std::byte*>(
+        context.SummaryTile(slice.summaries[tile], layer, head));
   };
   for (int64_t tile = 0; tile * kTile <= last; ++tile) {
     const int64_t next = (tile + 1) * kTile <= last ? tile + 1 : tile;

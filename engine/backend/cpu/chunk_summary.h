@@ -30,12 +30,12 @@ struct CpuAttentionContext {
   }
 };
 
-// Representations of chunks, one query head of one sequence at a time. Source: LongHeads (Lu et al. 2024),
-// equations 1-2 with chunk-local rotation. Holds scratch space; one per thread.
+// Representations of chunks, one query head of one sequence at a time. Source: LongHeads (Lu et al.
+// 2024), equations 1-2 with chunk-local rotation. Holds scratch space; one per thread.
 class ChunkSummarizer {
  public:
-  // Collects the queries of the slice's rows for `head` and writes the representation of every chunk
-  // that they complete. FLOPs per chunk: 4 w^2 d + 4 w d.
+  // Collects the queries of the slice's rows for `head` and writes the representation of every
+  // chunk that they complete. FLOPs per chunk: 4 w^2 d + 4 w d.
   void Run(const CpuAttentionContext& context, const SequenceSlice& slice, int layer, int head,
            const float* qkv);
 
@@ -62,8 +62,8 @@ class ChunkSummarizer {
   std::vector<float> result_;   // [dim]
 };
 
-// The num_free_picks best chunks of some rows of one head. Source: LongHeads, equation 3, with un-rotated
-// queries. Holds scratch space; one per thread.
+// The num_free_picks best chunks of some rows of one head. Source: LongHeads, equation 3, with
+// un-rotated queries. Holds scratch space; one per thread.
 class ChunkSelector {
  public:
   // For each row: candidates are chunks 1 .. own - 2; ties go to the smaller index.

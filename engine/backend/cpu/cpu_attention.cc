@@ -27,9 +27,15 @@ void AttentionWorker::Run(const CpuAttentionContext& context, const Block& block
   LoadQueries(qkv);
   for (const AttentionStage& stage : block.slice->plan->stages) {
     switch (stage.keys) {
-      case AttentionStage::Keys::kContext: RunContext(stage); break;
-      case AttentionStage::Keys::kSinks: RunSinks(stage); break;
-      case AttentionStage::Keys::kChunks: RunChunks(stage); break;
+      case AttentionStage::Keys::kContext:
+        RunContext(stage);
+        break;
+      case AttentionStage::Keys::kSinks:
+        RunSinks(stage);
+        break;
+      case AttentionStage::Keys::kChunks:
+        RunChunks(stage);
+        break;
     }
   }
   WriteOutput(out);
@@ -51,7 +57,8 @@ void AttentionWorker::LoadQueries(const float* qkv) {
     const int64_t step_row = block_.slice->row_begin + block_.first_row + row;
     const int token = static_cast<int>(Position(row) % page_tokens_);
     for (int head = 0; head < group_; ++head) {
-      const float* q = qkv + step_row * width + int64_t{block_.kv_head * group_ + head} * g.head_dim;
+      const float* q =
+          qkv + step_row * width + int64_t{block_.kv_head * group_ + head} * g.head_dim;
       std::copy(q, q + g.head_dim, &raw_[(int64_t{head} * block_.num_rows + row) * dim_]);
       for (int d = 0; d < g.head_dim; ++d) scaled[d] = q[d] * context_->scale;
       const int64_t at = query(row, head);
@@ -102,7 +109,8 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
   const SequenceSlice& slice = *block_.slice;
   const int64_t last = Position(block_.num_rows - 1);
   const int64_t oldest = stage.band_end > last ? 0 : Position(0) - stage.band_end + 1;
-  const int64_t first_page = std::max(slice.first_page, std::max<int64_t>(0, oldest) / page_tokens_);
+  const int64_t first_page =
+      std::max(slice.first_page, std::max<int64_t>(0, oldest) / page_tokens_);
   const int64_t last_page = last / page_tokens_;
   for (int64_t page = first_page; page <= last_page; ++page) {
     const int64_t start = page * page_tokens_;
@@ -149,7 +157,9 @@ void AttentionWorker::ChooseChunks(int row, int head, std::span<const int64_t> p
   const int64_t own = own_[row];
   // In ascending order: the first, the picks, the previous, the own one.
   int slots_after = static_cast<int>(picks.size()) + static_cast<int>(std::min<int64_t>(own, 2));
-  const auto add = [&](int64_t chunk) { chosen_.push_back({chunk, query(row, head), slots_after--}); };
+  const auto add = [&](int64_t chunk) {
+    chosen_.push_back({chunk, query(row, head), slots_after--});
+  };
   if (own >= 1) add(0);
   for (int64_t chunk : picks) add(chunk);
   if (own >= 2) add(own - 1);
@@ -165,7 +175,8 @@ void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t
     const int64_t distance = c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page;
     const int64_t visible = (c.slots_after == 0 ? offset + 1 : w) - page * page_tokens_;
     if (visible <= 0) continue;
-    visits_.push_back({c.query, distance, 0, static_cast<int>(std::min<int64_t>(page_tokens_, visible))});
+    visits_.push_back(
+        {c.query, distance, 0, static_cast<int>(std::min<int64_t>(page_tokens_, visible))});
   }
 }
 
@@ -194,14 +205,16 @@ void AttentionWorker::RunChunks(const AttentionStage& stage) {
     while (end < chosen_.size() && chosen_[end].chunk == chosen_[begin].chunk) ++end;
     const std::span<const ChosenChunk> of_chunk(&chosen_[begin], end - begin);
     const int64_t first_page = of_chunk[0].chunk * pages_per_chunk;
-    const int64_t page_after = end < chosen_.size() ? chosen_[end].chunk * pages_per_chunk : first_page;
+    const int64_t page_after =
+        end < chosen_.size() ? chosen_[end].chunk * pages_per_chunk : first_page;
     for (int64_t page = 0; page < pages_per_chunk; ++page) {
       CollectVisits(of_chunk, page);
       if (visits_.empty()) break;  // the rest of the query's own chunk
       const bool last = page + 1 == pages_per_chunk;
-      VisitPage(pages[first_page + page],
-                pages[last ? page_after : std::min<int64_t>(first_page + page + 1, pages.size() - 1)],
-                local_);
+      VisitPage(
+          pages[first_page + page],
+          pages[last ? page_after : std::min<int64_t>(first_page + page + 1, pages.size() - 1)],
+          local_);
     }
     begin = end;
   }

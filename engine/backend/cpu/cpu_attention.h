@@ -9,9 +9,10 @@
 
 namespace folio {
 
-// Attention of some rows of one sequence with one KV head: the queries of the head's group together, so that
-// every page is loaded once for all that see it. Pages go in ascending order and a row's arithmetic never
-// depends on the rows beside it: any batch and any chunking gives the same bits. One per thread.
+// Attention of some rows of one sequence with one KV head: the queries of the head's group
+// together, so that every page is loaded once for all that see it. Pages go in ascending order and
+// a row's arithmetic never depends on the rows beside it: any batch and any chunking gives the same
+// bits. One per thread.
 class AttentionWorker {
  public:
   // Tokens per block so that its running softmaxes stay in the second-level cache.
@@ -57,8 +58,8 @@ class AttentionWorker {
   void ChooseChunks(int row, int head, std::span<const int64_t> picks);
   // Page `page` of the chunk that `chosen`, all of one chunk, have in common.
   void CollectVisits(std::span<const ChosenChunk> chosen, int64_t page);
-  // Folds the collected visits of one page into their queries; `queries` is the base they start from. `next`
-  // is the page that will be visited after it.
+  // Folds the collected visits of one page into their queries; `queries` is the base they start
+  // from. `next` is the page that will be visited after it.
   void VisitPage(FrameId frame, FrameId next, const std::vector<float>& queries);
   void WriteOutput(float* out) const;
 

@@ -24,7 +24,8 @@ constexpr int kParallelRows = 8;
 // Weights that stay in the second-level cache while blocks of rows pass over them.
 constexpr int64_t kPanelGroupBytes = 512 << 10;
 
-// Everything about positions that is set up once: tables of rotations and the workers that use them.
+// Everything about positions that is set up once: tables of rotations and the workers that use
+// them.
 struct AttentionState {
   AttentionState(const AttentionSetup& s, const cpu::Kernels& kernels, int num_threads)
       : setup(s),
@@ -70,8 +71,8 @@ class CpuBackend final : public Backend {
   void Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
-  void MatMul(const PackedMatrix& matrix, const float* x, int num_rows,
-              std::span<const float> bias, Output output, float* y) override;
+  void MatMul(const PackedMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
+              Output output, float* y) override;
   void SwiGlu(const float* gate_up, int num_rows, int width, float* out) override;
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override;
   void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) override;

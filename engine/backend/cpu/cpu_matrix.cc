@@ -22,7 +22,8 @@ int64_t CpuMatrix::panel_bytes() const { return num_pairs() * 2 * kPanel * DType
 
 absl::Status CpuMatrix::Allocate() {
   num_bytes_ = num_panels() * panel_bytes();
-  void* memory = mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory =
+      mmap(nullptr, num_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory for a weight matrix of ", num_bytes_, " bytes"));

@@ -9,8 +9,8 @@
 
 namespace folio {
 
-// A weight matrix in panels of 32 outputs (layout: kernels.h, MatMulArgs), in its checkpoint's dtype, on
-// huge pages where the system gives them. Immutable after Create.
+// A weight matrix in panels of 32 outputs (layout: kernels.h, MatMulArgs), in its checkpoint's
+// dtype, on huge pages where the system gives them. Immutable after Create.
 class CpuMatrix final : public PackedMatrix {
  public:
   // Stacks `parts` by rows. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED.

@@ -7,8 +7,8 @@
 
 namespace folio {
 
-// cos and sin of the rotary angles at multiples of a stride, grown on demand. Grow on the engine thread
-// only; reads from any thread in between.
+// cos and sin of the rotary angles at multiples of a stride, grown on demand. Grow on the engine
+// thread only; reads from any thread in between.
 class RotationTable {
  public:
   RotationTable(const RopeFrequencies* frequencies, int64_t stride)

@@ -1,14 +1,16 @@
-// Attention of a few queries over one page. A key or value is loaded once for all of them; each query's
-// arithmetic is the same whatever the others are.
+// Attention of a few queries over one page. A key or value is loaded once for all of them; each
+// query's arithmetic is the same whatever the others are.
 #include <algorithm>
 
 #include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
 constexpr int kTileTokens = 16;
-// Row stride of the weights: a page and one line more, so that eight rows do not share one cache set.
+// Row stride of the weights: a page and one line more, so that eight rows do not share one cache
+// set.
 constexpr int kWeightStride = kMaxPageTokens + kTileTokens;
 
 // A cache of fp32 values: keys of a tile [dim][16], values [tokens][dim].
@@ -16,7 +18,9 @@ struct F32Cache {
   static constexpr int kBytes = 4;
   static constexpr int kStep = 1;  // dims or tokens per operand
   using Operand = float;
-  static FOLIO_INLINE Vec LoadLine(const std::byte* p) { return Load(reinterpret_cast<const float*>(p)); }
+  static FOLIO_INLINE Vec LoadLine(const std::byte* p) {
+    return Load(reinterpret_cast<const float*>(p));
+  }
   static FOLIO_INLINE Vec Add(Vec sum, Vec line, Operand x) { return Fma(line, x, sum); }
   static FOLIO_INLINE Vec Round(Vec x) { return x; }
 };
@@ -59,15 +63,15 @@ class Operands {
   alignas(64) Operand packed_[kPacked];
 };
 
-// sums[c][r] += line (step, c) * operand (r, step) for steps [begin, end): the inner loop of scores (steps are
-// dims, columns are tiles of tokens) and of values (steps are tokens, columns are sixteen dims each). Each
-// (c, r) is one chain in ascending order, whatever runs beside it.
+// sums[c][r] += line (step, c) * operand (r, step) for steps [begin, end): the inner loop of scores
+// (steps are dims, columns are tiles of tokens) and of values (steps are tokens, columns are
+// sixteen dims each). Each (c, r) is one chain in ascending order, whatever runs beside it.
 //   lines    of step s and column c at data + s * step_bytes + c * column_bytes, 64 bytes
 //   next     laid out as data, prefetched
 template <typename Cache, int kRows, int kColumns>
 FOLIO_INLINE void Accumulate(const std::byte* data, const std::byte* next, int64_t step_bytes,
-                       int64_t column_bytes, int begin, int end, const Operands<Cache, kRows>& x,
-                       Vec (&sums)[kColumns][kRows]) {
+                             int64_t column_bytes, int begin, int end,
+                             const Operands<Cache, kRows>& x, Vec (&sums)[kColumns][kRows]) {
   for (int s = begin; s < end; ++s) {
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
@@ -84,13 +88,14 @@ FOLIO_INLINE void Accumulate(const std::byte* data, const std::byte* next, int64
 
 // Scores of tiles [tile, num_tiles): out[r * out_stride + token].
 template <typename Cache, int kRows, int kColumns = kSums / kRows>
-FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim, int tile, int num_tiles,
-                       const Operands<Cache, kRows>& q, float* out, int out_stride) {
+FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim, int tile,
+                             int num_tiles, const Operands<Cache, kRows>& q, float* out,
+                             int out_stride) {
   const int64_t tile_bytes = int64_t{kTileTokens} * dim * Cache::kBytes;
   for (; tile + kColumns <= num_tiles; tile += kColumns) {
     Vec sums[kColumns][kRows] = {};
-    Accumulate<Cache, kRows, kColumns>(k + tile * tile_bytes, next + tile * tile_bytes, 64, tile_bytes,
-                                       0, dim / Cache::kStep, q, sums);
+    Accumulate<Cache, kRows, kColumns>(k + tile * tile_bytes, next + tile * tile_bytes, 64,
+                                       tile_bytes, 0, dim / Cache::kStep, q, sums);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
@@ -107,7 +112,7 @@ FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim,
 // Adds the weighted values of tokens [begin, end) to the states of the rows, dims [d, dim).
 template <typename Cache, int kRows, int kColumns = kSums / kRows>
 FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, int begin, int end,
-                      const Operands<Cache, kRows>& p, const float (&factor)[kSums]) {
+                            const Operands<Cache, kRows>& p, const float (&factor)[kSums]) {
   const int dim = args.dim;
   for (; d + kColumns * 16 <= dim; d += kColumns * 16) {
     Vec sums[kColumns][kRows];
@@ -143,7 +148,8 @@ float MaskScores(float* scores, int page_tokens, int lo, int hi, float max) {
   return HorizontalMax(page_max);
 }
 
-// Turns the masked scores of one row into weights, in place, as they will be multiplied; returns their sum.
+// Turns the masked scores of one row into weights, in place, as they will be multiplied; returns
+// their sum.
 template <typename Cache>
 float Weigh(float* p, int page_tokens, float max) {
   Vec sum = Zero();
@@ -189,11 +195,12 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   AddValues<Cache, kRows>(values, first_row, 0, begin, end, weights, factor);
 }
 
-// As many rows at a time as there are sums in registers, then half of that, ...: few instances, and a group
-// of four or two heads still shares its loads.
+// As many rows at a time as there are sums in registers, then half of that, ...: few instances, and
+// a group of four or two heads still shares its loads.
 template <typename Cache, int kRows = kSums>
 void AttendPageOf(int page_tokens, const AttendPageArgs& args, int row = 0) {
-  for (; row + kRows <= args.num_rows; row += kRows) AttendRows<Cache, kRows>(page_tokens, args, row);
+  for (; row + kRows <= args.num_rows; row += kRows)
+    AttendRows<Cache, kRows>(page_tokens, args, row);
   if constexpr (kRows > 1) AttendPageOf<Cache, kRows / 2>(page_tokens, args, row);
 }
 
@@ -209,8 +216,8 @@ void ScoreRows(const std::byte* tile, const std::byte* next, int dim, const floa
 }
 
 template <typename Cache, int kRows = kSums>
-void ScoreTileOf(const std::byte* tile, const std::byte* next, int dim, int num_rows, const float* q,
-                 float* out, int row = 0) {
+void ScoreTileOf(const std::byte* tile, const std::byte* next, int dim, int num_rows,
+                 const float* q, float* out, int row = 0) {
   for (; row + kRows <= num_rows; row += kRows) {
     ScoreRows<Cache, kRows>(tile, next, dim, q + row * dim, out + row * kTileTokens);
   }

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {

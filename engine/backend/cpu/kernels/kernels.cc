@@ -14,11 +14,15 @@ void InitState(float* state, int dim) {
 const Kernels& KernelsFor(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
-    case Isa::kAvx2: return avx2::Table();
-    case Isa::kAvx512: return avx512::Table();
-    case Isa::kAvx512Bf16: return avx512_bf16::Table();
+    case Isa::kAvx2:
+      return avx2::Table();
+    case Isa::kAvx512:
+      return avx512::Table();
+    case Isa::kAvx512Bf16:
+      return avx512_bf16::Table();
 #endif
-    default: return portable::Table();
+    default:
+      return portable::Table();
   }
 }
 

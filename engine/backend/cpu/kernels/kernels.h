@@ -20,8 +20,8 @@ inline constexpr int kMultiplyAddChains = 12;
 // Products of `num_rows` rows with panels [panel_begin, panel_end) of a packed matrix.
 //   panels  [panel][inputs/2 pairs][32 outputs]: bf16 as pairs [2 vectors][16 outputs][2 inputs];
 //           fp32, fp16 as [2 inputs][32 outputs]
-//   x       blocks of matmul_rows rows packed by pack_x; the block of row r starts at x + r * 2 * num_pairs
-//   y       [num_rows][num_outputs]; bias may be null
+//   x       blocks of matmul_rows rows packed by pack_x; the block of row r starts at x + r * 2 *
+//   num_pairs y       [num_rows][num_outputs]; bias may be null
 struct MatMulArgs {
   const std::byte* panels = nullptr;
   int64_t panel_bytes = 0;
@@ -58,20 +58,23 @@ struct AttendPageArgs {
 // Running softmax of one row before any key: dim zeros, then max and sum.
 void InitState(float* state, int dim);
 
-// The inner loops, one set per instruction set. What a row gets never depends on the rows beside it.
+// The inner loops, one set per instruction set. What a row gets never depends on the rows beside
+// it.
 struct Kernels {
   // Rows that one pass over a panel serves.
   int matmul_rows = 0;
-  // Packs one block of num_rows <= matmul_rows rows, x [num_rows][inputs], for weights of `dtype`, into
-  // num_rows * (inputs rounded up to even) floats.
-  void (*pack_x)(DType dtype, const float* x, int num_rows, int64_t inputs, float* packed) = nullptr;
+  // Packs one block of num_rows <= matmul_rows rows, x [num_rows][inputs], for weights of `dtype`,
+  // into num_rows * (inputs rounded up to even) floats.
+  void (*pack_x)(DType dtype, const float* x, int num_rows, int64_t inputs,
+                 float* packed) = nullptr;
   // Weight bytes are read once per matmul_rows rows; 2 * inputs * outputs FLOPs per row.
   void (*matmul)(DType dtype, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
-  //   out [num_rows][16] = q [num_rows][dim] . 16 keys of one tile; `next` is fetched like next_k above
-  void (*score_tile)(DType dtype, const std::byte* tile, const std::byte* next, int dim, int num_rows,
-                     const float* q, float* out) = nullptr;
+  //   out [num_rows][16] = q [num_rows][dim] . 16 keys of one tile; `next` is fetched like next_k
+  //   above
+  void (*score_tile)(DType dtype, const std::byte* tile, const std::byte* next, int dim,
+                     int num_rows, const float* q, float* out) = nullptr;
   //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t
   void (*add_weighted_keys)(DType dtype, const std::byte* tile, int dim, const float* weights,
                             float* out) = nullptr;
@@ -94,9 +97,17 @@ struct Kernels {
 // REQUIRES: CpuSupports(isa).
 const Kernels& KernelsFor(Isa isa);
 
-namespace portable { const Kernels& Table(); }
-namespace avx2 { const Kernels& Table(); }
-namespace avx512 { const Kernels& Table(); }
-namespace avx512_bf16 { const Kernels& Table(); }
+namespace portable {
+const Kernels& Table();
+}
+namespace avx2 {
+const Kernels& Table();
+}
+namespace avx512 {
+const Kernels& Table();
+}
+namespace avx512_bf16 {
+const Kernels& Table();
+}
 
 }  // namespace folio::cpu

@@ -1,16 +1,17 @@
-// Matrix products over packed panels. One accumulator per output and row, inputs in ascending order, so a
-// row's result is the same bits whatever rows run beside it.
+// Matrix products over packed panels. One accumulator per output and row, inputs in ascending
+// order, so a row's result is the same bits whatever rows run beside it.
 #include <algorithm>
 
 #include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
 constexpr int kPackInputs = 64;
 
-// How a panel stores one pair of inputs for its 32 outputs. Load reads kVecs vectors of 16 outputs from `vec`
-// on; converted once, they serve all rows.
+// How a panel stores one pair of inputs for its 32 outputs. Load reads kVecs vectors of 16 outputs
+// from `vec` on; converted once, they serve all rows.
 struct Bf16Weights {
   using Operand = Pair;
   static constexpr int kPairBytes = 2 * kPanel * 2;
@@ -82,7 +83,8 @@ FOLIO_INLINE void WriteOutputs(const MatMulArgs& args, int64_t row, int64_t firs
 }
 
 template <typename Weights, int kRows>
-void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row, const typename Weights::Operand* x) {
+void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row,
+                   const typename Weights::Operand* x) {
   constexpr int kVecs = kRows <= kWideRows ? 2 : 1;
   for (int vec = 0; vec < 2; vec += kVecs) {
     Vec sums[kRows][kVecs] = {};
@@ -123,8 +125,8 @@ void MultiplyRemainder(const MatMulArgs& args, int64_t panel, int row, int rows,
   }
 }
 
-// Row blocks outside, panels inside: the block's inputs stay in the second-level cache while the caller's
-// few panels pass over them.
+// Row blocks outside, panels inside: the block's inputs stay in the second-level cache while the
+// caller's few panels pass over them.
 template <typename Weights>
 void MultiplyPanels(const MatMulArgs& args) {
   for (int row = 0; row < args.num_rows; row += kMatMulRows) {
@@ -137,8 +139,8 @@ void MultiplyPanels(const MatMulArgs& args) {
   }
 }
 
-// Row `r` of a block [pairs][rows] of operands. Sixty-four inputs at a time: the rows' strides through the
-// block stay within the first-level cache.
+// Row `r` of a block [pairs][rows] of operands. Sixty-four inputs at a time: the rows' strides
+// through the block stay within the first-level cache.
 template <typename Operand, typename PackFn>
 void PackRowPart(const float* in, int count, int rows, PackFn pack, Operand* out) {
   alignas(64) float values[kPackInputs] = {};
@@ -163,14 +165,18 @@ void PackX(DType dtype, const float* x, int num_rows, int64_t inputs, float* pac
   if (dtype == DType::kBf16) return PackBlock<Pair>(x, num_rows, inputs, PackPairs, packed);
   PackBlock<FloatPair>(
       x, num_rows, inputs,
-      [](const float* values, int64_t n, FloatPair* out) { std::memcpy(out, values, n * 4); }, packed);
+      [](const float* values, int64_t n, FloatPair* out) { std::memcpy(out, values, n * 4); },
+      packed);
 }
 
 void MatMul(DType dtype, const MatMulArgs& args) {
   switch (dtype) {
-    case DType::kBf16: return MultiplyPanels<Bf16Weights>(args);
-    case DType::kF16: return MultiplyPanels<Fp16Weights>(args);
-    default: return MultiplyPanels<F32Weights>(args);
+    case DType::kBf16:
+      return MultiplyPanels<Bf16Weights>(args);
+    case DType::kF16:
+      return MultiplyPanels<Fp16Weights>(args);
+    default:
+      return MultiplyPanels<F32Weights>(args);
   }
 }
 

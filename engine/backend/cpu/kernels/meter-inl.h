@@ -1,5 +1,6 @@
 // What the vectors of an instruction set reach without a model: the ceilings of folio-bench.
 #include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {

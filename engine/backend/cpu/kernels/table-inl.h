@@ -1,12 +1,12 @@
-// The kernels of one instruction set: a source file names it (FOLIO_KERNEL_NAMESPACE) and includes this; its
-// compile flags do the rest.
+// The kernels of one instruction set: a source file names it (FOLIO_KERNEL_NAMESPACE) and includes
+// this; its compile flags do the rest.
 #include "engine/backend/cpu/kernels/kernels.h"
 // Order matters: the others use the vectors of the first.
-#include "engine/backend/cpu/kernels/vec-inl.h"
-#include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/attention-inl.h"
 #include "engine/backend/cpu/kernels/elementwise-inl.h"
+#include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/meter-inl.h"
+#include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 

@@ -1,7 +1,9 @@
 // Vectors of 16 floats, whatever the registers are: one of AVX-512, two of AVX, four of SSE.
-// Everything that depends on the instruction set is in this file. Products are fused only where Fma says so
-// (-ffp-contract=off): what is fused must not depend on how the compiler unrolls one loop or another, or a
-// row's bits would depend on the rows beside it.
+// Everything that depends on the instruction set is in this file. Products are fused only where Fma
+// says so (-ffp-contract=off): what is fused must not depend on how the compiler unrolls one loop
+// or another, or a row's bits would depend on the rows beside it.
+#pragma once
+
 #include <immintrin.h>
 
 #include <cstddef>
@@ -19,8 +21,8 @@ namespace {
 
 #if defined(__AVX512F__)
 constexpr int kRegBytes = 64;
-// As many as stay in registers: rows of a matrix product, those of them for which a pass over a weight panel
-// can take all 32 outputs, and running sums of attention.
+// As many as stay in registers: rows of a matrix product, those of them for which a pass over a
+// weight panel can take all 32 outputs, and running sums of attention.
 constexpr int kMatMulRows = 12;
 constexpr int kWideRows = 12;
 constexpr int kSums = 8;
@@ -137,7 +139,8 @@ FOLIO_INLINE Vec HighBf16(BitVec pairs) {
 FOLIO_INLINE Reg LoadFp16Reg(const uint16_t* p) {
 #if defined(__AVX512F__)
   // The masked form: g++ 12 takes the plain one for a use of an uninitialised register.
-  return (Reg)_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return (Reg)_mm512_maskz_cvtph_ps(0xffff,
+                                    _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 #elif defined(__F16C__)
   return (Reg)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
@@ -153,8 +156,8 @@ struct FloatPair {
   float second;
 };
 
-// Two consecutive operands of DotPair, as the instruction set wants them: bits of two bf16 values where there
-// are bf16 dot products, fp32 otherwise, which is the more exact of the two.
+// Two consecutive operands of DotPair, as the instruction set wants them: bits of two bf16 values
+// where there are bf16 dot products, fp32 otherwise, which is the more exact of the two.
 #if defined(__AVX512BF16__)
 using Pair = uint32_t;
 
@@ -230,13 +233,14 @@ FOLIO_INLINE IntReg LaneNumbers(std::integer_sequence<int, kLane...>) {
 FOLIO_INLINE Vec MaskOutside(Vec v, int first, int lo, int hi) {
   const Reg minus_infinity = SplatReg(-std::numeric_limits<float>::infinity());
   return ForRegs<Vec>([&](int i) {
-    const IntReg token = LaneNumbers(std::make_integer_sequence<int, kLanes>()) + (first + i * kLanes);
+    const IntReg token =
+        LaneNumbers(std::make_integer_sequence<int, kLanes>()) + (first + i * kLanes);
     return (token >= lo) & (token < hi) ? v.r[i] : minus_infinity;
   });
 }
 
-// e^x with a relative error below 3e-7 for x <= 88; 0 for x < -87. Range reduction to |r| <= ln(2)/2 and the
-// Taylor series to r^7, whose remainder is below 6e-9.
+// e^x with a relative error below 3e-7 for x <= 88; 0 for x < -87. Range reduction to |r| <=
+// ln(2)/2 and the Taylor series to r^7, whose remainder is below 6e-9.
 FOLIO_INLINE Reg ExpReg(Reg x) {
   const Reg rounding = SplatReg(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer
   const Reg lowest = SplatReg(-87.0f);
