@@ -28,11 +28,8 @@ def document(num_tokens, characters_per_token, depth=0.4):
 
 def characters_per_token(server):
     text = TEXT.read_text()[:20000]
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(text)
-        file.flush()
-        answer = json.loads(server.folio("--json", "tokenize", text).stdout)
-    return len(text) / len(answer["tokens"])
+    answer = json.loads(server.folio("--json", "tokenize", text).stdout)
+    return len(text) / len(answer["token_ids"])
 
 
 def ask(server, *args):
@@ -133,7 +130,7 @@ def main():
     parser.add_argument("--beside-tokens", type=int, default=200_000)
     parser.add_argument("--questions", type=int, default=40)
     parser.add_argument("--answer-tokens", type=int, default=3000)
-    parser.add_argument("--receipts", default="lm_infinite:50000,lm_infinite:200000,long_heads:1000000")
+    parser.add_argument("--receipts", default="lm_infinite:50000,lm_infinite:200000,long_heads:100000,long_heads:1000000")
     args = parser.parse_args()
     cost_per_token(args)
     short_beside_long(args)

@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/chunk_summary.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -105,7 +106,7 @@ void ChunkSummarizer::WeighKeys(const CpuAttentionContext& context, const Chunk&
     const std::byte* keys = context.Keys(Page(context, chunk, page), chunk.layer, chunk.kv_head);
     for (int t = 0; t < g.page_tokens; t += kTile) {
       const std::byte* tile = keys + t / kTile * tile_bytes;
-      context.kernels->score_tile(g.dtype, tile, tile, dim, 1, rotated_.data(),
+      context.kernels->score_tile(g.dtype, tile, dim, rotated_.data(),
                                   &weights_[page * g.page_tokens + t]);
     }
   }
@@ -138,33 +139,47 @@ void ChunkSelector::Offer(int row, float score, int64_t chunk) {
   best[at] = {score, chunk};
 }
 
+float ChunkSelector::Threshold(int row) const {
+  return counts_[row] == static_cast<int>(capacity_) ? best_[(row + 1) * capacity_ - 1].score
+                                                     : -std::numeric_limits<float>::infinity();
+}
+
+// Up to kQueryRows rows against the chunks of one tile.
+void ChunkSelector::ScoreTile(const cpu::ScoreChunksArgs& args, int first_row, int64_t tile,
+                              const cpu::Kernels& kernels, std::span<const int64_t> own) {
+  cpu::ScoreChunksArgs part = args;
+  for (int r = 0; r < args.num_rows; ++r) part.thresholds[r] = Threshold(first_row + r);
+  kernels.score_chunks(&part);
+  for (int r = 0; r < args.num_rows; ++r) {
+    const int row = first_row + r;
+    const int64_t end = own[row] - 1;
+    // Ascending: the threshold only rises, and equal scores keep the smaller index.
+    for (uint32_t mask = part.above[r]; mask != 0; mask &= mask - 1) {
+      const int lane = std::countr_zero(mask);
+      const int64_t chunk = tile * kTile + lane;
+      if (chunk >= 1 && chunk < end) Offer(row, part.scores[r * kTile + lane], chunk);
+    }
+  }
+}
+
+// Tiles outside, rows inside: a tile is read once for all rows.
 void ChunkSelector::Scan(const CpuAttentionContext& context, const SequenceSlice& slice, int layer,
-                         int head, const float* queries, int first_row, int num_rows,
-                         std::span<const int64_t> own) {
-  const int dim = context.geometry().padded_dim;
-  const int64_t last = own[first_row + num_rows - 1] - 2;
-  float scores[kQueryRows * kTile];
-  const auto tile_bytes = [&](int64_t tile) {
-    return reinterpret_cast<const std::byte*>(
-        context.SummaryTile(slice.summaries[tile], layer, head));
-  };
-  for (int64_t tile = 0; tile * kTile <= last; ++tile) {
-    const int64_t next = (tile + 1) * kTile <= last ? tile + 1 : tile;
-    context.kernels->score_tile(DType::kF32, tile_bytes(tile), tile_bytes(next), dim, num_rows,
-                                queries + int64_t{first_row} * dim, scores);
-    for (int r = 0; r < num_rows; ++r) {
-      const int row = first_row + r;
-      const int64_t first = std::max<int64_t>(1, tile * kTile);
-      const int64_t end = std::min(own[row] - 1, (tile + 1) * kTile);
-      const bool full = counts_[row] == static_cast<int>(capacity_);
-      float threshold = full ? best_[row * capacity_ + capacity_ - 1].score
-                             : -std::numeric_limits<float>::infinity();
-      for (int64_t c = first; c < end; ++c) {
-        const float score = scores[r * kTile + c % kTile];
-        if (full && !(score > threshold)) continue;
-        Offer(row, score, c);
-        if (full) threshold = best_[row * capacity_ + capacity_ - 1].score;
-      }
+                         int head, std::span<const float> queries, std::span<const int64_t> own) {
+  const int num_rows = static_cast<int>(own.size());
+  const int64_t last_tile = (own.back() - 2) / kTile;
+  if (own.back() < 3) return;
+  cpu::ScoreChunksArgs args;
+  args.dim = context.geometry().padded_dim;
+  for (int64_t tile = 0; tile <= last_tile; ++tile) {
+    args.tile = context.SummaryTile(slice.summaries[tile], layer, head);
+    args.next =
+        tile < last_tile ? context.SummaryTile(slice.summaries[tile + 1], layer, head) : args.tile;
+    for (int first = 0; first < num_rows; first += kQueryRows) {
+      args.num_rows = std::min(kQueryRows, num_rows - first);
+      if (own[first + args.num_rows - 1] - 2 < tile * kTile) continue;
+      args.q = &queries[int64_t{first} * args.dim];
+      ScoreTile(args, first, tile, *context.kernels, own);
+      args.next = args.tile;
     }
   }
 }
@@ -176,10 +191,7 @@ void ChunkSelector::Run(const CpuAttentionContext& context, const SequenceSlice&
   best_.resize(num_rows * capacity_);
   picks_.resize(num_rows * capacity_ + 1);
   counts_.assign(num_rows, 0);
-  for (int first = 0; first < num_rows; first += kQueryRows) {
-    const int rows = std::min(kQueryRows, num_rows - first);
-    Scan(context, slice, layer, head, queries.data(), first, rows, own);
-  }
+  Scan(context, slice, layer, head, queries, own);
   for (int row = 0; row < num_rows; ++row) {
     int64_t* picks = &picks_[row * capacity_];
     for (int i = 0; i < counts_[row]; ++i) picks[i] = best_[row * capacity_ + i].chunk;

@@ -70,7 +70,7 @@ class ChunkSelector {
   //   queries  [num_rows][padded_dim] raw queries of one head
   //   own      [num_rows] chunk of each query, not descending
   // Afterwards Picks(row) lists the chosen chunks in ascending order.
-  // Reads 4 * dim bytes per candidate and 8 rows; 2 * dim FLOPs per candidate and row.
+  // Reads 4 * dim bytes per candidate; 2 * dim FLOPs per candidate and row.
   void Run(const CpuAttentionContext& context, const SequenceSlice& slice, int layer, int head,
            std::span<const float> queries, std::span<const int64_t> own);
 
@@ -84,8 +84,12 @@ class ChunkSelector {
     int64_t chunk;
   };
   void Offer(int row, float score, int64_t chunk);
+  // What a chunk must exceed to be among the row's best so far.
+  float Threshold(int row) const;
+  void ScoreTile(const cpu::ScoreChunksArgs& args, int first_row, int64_t tile,
+                 const cpu::Kernels& kernels, std::span<const int64_t> own);
   void Scan(const CpuAttentionContext& context, const SequenceSlice& slice, int layer, int head,
-            const float* queries, int first_row, int num_rows, std::span<const int64_t> own);
+            std::span<const float> queries, std::span<const int64_t> own);
 
   size_t capacity_ = 0;         // picks per row
   std::vector<Scored> best_;    // [rows][capacity], best first

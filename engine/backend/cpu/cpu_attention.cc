@@ -105,19 +105,28 @@ void AttentionWorker::VisitPage(FrameId frame, FrameId next, const std::vector<f
   }
 }
 
+AttentionWorker::RowRange AttentionWorker::CoveredRows(const AttentionStage& stage) const {
+  const int64_t first = Position(0);
+  const int64_t rows = block_.num_rows;
+  const int64_t begin = std::clamp<int64_t>(stage.rows_begin - first, 0, rows);
+  const int64_t end = stage.rows_end == kUnbounded ? rows : stage.rows_end - first;
+  return {static_cast<int>(begin), static_cast<int>(std::clamp<int64_t>(end, begin, rows))};
+}
+
 void AttentionWorker::RunContext(const AttentionStage& stage) {
   const SequenceSlice& slice = *block_.slice;
-  const int64_t last = Position(block_.num_rows - 1);
-  const int64_t oldest = stage.band_end > last ? 0 : Position(0) - stage.band_end + 1;
+  const RowRange rows = CoveredRows(stage);
+  if (rows.begin == rows.end) return;
+  const int64_t last = Position(rows.end - 1);
+  const int64_t oldest = stage.band_end > last ? 0 : Position(rows.begin) - stage.band_end + 1;
   const int64_t first_page =
       std::max(slice.first_page, std::max<int64_t>(0, oldest) / page_tokens_);
   const int64_t last_page = last / page_tokens_;
   for (int64_t page = first_page; page <= last_page; ++page) {
     const int64_t start = page * page_tokens_;
     visits_.clear();
-    for (int row = 0; row < block_.num_rows; ++row) {
+    for (int row = rows.begin; row < rows.end; ++row) {
       const int64_t i = Position(row);
-      if (!stage.CoversRow(i)) continue;
       const int64_t begin = stage.band_end > i ? 0 : i - stage.band_end + 1;
       const int64_t lo = std::max<int64_t>(0, begin - start);
       const int64_t hi = std::min<int64_t>(page_tokens_, i - stage.band_begin + 1 - start);
@@ -135,14 +144,13 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
 
 void AttentionWorker::RunSinks(const AttentionStage& stage) {
   const SequenceSlice& slice = *block_.slice;
+  const RowRange rows = CoveredRows(stage);
   for (size_t page = 0; page < slice.sinks.size(); ++page) {
     const int64_t start = static_cast<int64_t>(page) * page_tokens_;
     visits_.clear();
-    for (int row = 0; row < block_.num_rows; ++row) {
-      const int64_t i = Position(row);
-      if (!stage.CoversRow(i)) continue;
+    for (int row = rows.begin; row < rows.end; ++row) {
       const int64_t end =
-          std::min<int64_t>(slice.plan->retention.num_sinks, i - stage.band_begin + 1);
+          std::min<int64_t>(slice.plan->retention.num_sinks, Position(row) - stage.band_begin + 1);
       const int64_t hi = std::min<int64_t>(page_tokens_, end - start);
       if (hi <= 0) continue;
       for (int head = 0; head < group_; ++head) {
@@ -183,9 +191,9 @@ void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t
 void AttentionWorker::RunChunks(const AttentionStage& stage) {
   const SequenceSlice& slice = *block_.slice;
   const int64_t w = slice.plan->selection.chunk_tokens;
-  int first = 0;
-  while (first < block_.num_rows && !stage.CoversRow(Position(first))) ++first;
-  const int num_rows = block_.num_rows - first;
+  const RowRange rows = CoveredRows(stage);
+  const int first = rows.begin;
+  const int num_rows = rows.end - rows.begin;
   if (num_rows == 0) return;
   for (int row = 0; row < block_.num_rows; ++row) own_[row] = Position(row) / w;
   chosen_.clear();

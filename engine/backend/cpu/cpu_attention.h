@@ -51,6 +51,12 @@ class AttentionWorker {
     }
   };
 
+  struct RowRange {
+    int begin = 0;
+    int end = 0;
+  };
+  // Rows of the block that a stage speaks of.
+  RowRange CoveredRows(const AttentionStage& stage) const;
   void LoadQueries(const float* qkv);
   void RunContext(const AttentionStage& stage);
   void RunSinks(const AttentionStage& stage);

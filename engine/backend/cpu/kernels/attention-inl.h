@@ -112,7 +112,7 @@ FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim,
 // Adds the weighted values of tokens [begin, end) to the states of the rows, dims [d, dim).
 template <typename Cache, int kRows, int kColumns = kSums / kRows>
 FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, int begin, int end,
-                            const Operands<Cache, kRows>& p, const float (&factor)[kSums]) {
+                            const Operands<Cache, kRows>& p, const float (&factor)[kMaxRows]) {
   const int dim = args.dim;
   for (; d + kColumns * 16 <= dim; d += kColumns * 16) {
     Vec sums[kColumns][kRows];
@@ -170,7 +170,7 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
                            page_tokens / kTileTokens, q, p[0], kWeightStride);
   alignas(64) float change[16] = {};
-  float max[kSums];
+  float max[kMaxRows];
   int begin = page_tokens;
   int end = 0;
   for (int r = 0; r < kRows; ++r) {
@@ -182,7 +182,7 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   }
   alignas(64) float factors[16];
   Store(factors, Exp(Load(change)));
-  float factor[kSums];
+  float factor[kMaxRows];
   for (int r = 0; r < kRows; ++r) {
     float* state = args.state[first_row + r];
     factor[r] = factors[r];
@@ -197,7 +197,7 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
 
 // As many rows at a time as there are sums in registers, then half of that, ...: few instances, and
 // a group of four or two heads still shares its loads.
-template <typename Cache, int kRows = kSums>
+template <typename Cache, int kRows = kMaxRows>
 void AttendPageOf(int page_tokens, const AttendPageArgs& args, int row = 0) {
   for (; row + kRows <= args.num_rows; row += kRows)
     AttendRows<Cache, kRows>(page_tokens, args, row);
@@ -209,27 +209,34 @@ void AttendPage(DType dtype, int page_tokens, const AttendPageArgs& args) {
   AttendPageOf<F32Cache>(page_tokens, args);
 }
 
-template <typename Cache, int kRows>
-void ScoreRows(const std::byte* tile, const std::byte* next, int dim, const float* q, float* out) {
-  const Operands<Cache, kRows> operands(q, dim, dim);
-  ScoreTiles<Cache, kRows, 1>(tile, next, dim, 0, 1, operands, out, kTileTokens);
+template <int kRows = kMaxRows>
+void ScoreChunkRows(ScoreChunksArgs* args, int row) {
+  const auto* tile = reinterpret_cast<const std::byte*>(args->tile);
+  const auto* next = reinterpret_cast<const std::byte*>(args->next);
+  for (; row + kRows <= args->num_rows; row += kRows) {
+    const Operands<F32Cache, kRows> q(args->q + row * args->dim, args->dim, args->dim);
+    ScoreTiles<F32Cache, kRows, 1>(tile, row == 0 ? next : tile, args->dim, 0, 1, q,
+                                   &args->scores[row * kTileTokens], kTileTokens);
+  }
+  if constexpr (kRows > 1) ScoreChunkRows<kRows / 2>(args, row);
 }
 
-template <typename Cache, int kRows = kSums>
-void ScoreTileOf(const std::byte* tile, const std::byte* next, int dim, int num_rows,
-                 const float* q, float* out, int row = 0) {
-  for (; row + kRows <= num_rows; row += kRows) {
-    ScoreRows<Cache, kRows>(tile, next, dim, q + row * dim, out + row * kTileTokens);
-  }
-  if constexpr (kRows > 1) {
-    ScoreTileOf<Cache, kRows / 2>(tile, next, dim, num_rows, q, out, row);
+void ScoreChunks(ScoreChunksArgs* args) {
+  ScoreChunkRows(args, 0);
+  for (int r = 0; r < args->num_rows; ++r) {
+    args->above[r] = LanesAbove(Load(&args->scores[r * kTileTokens]), args->thresholds[r]);
   }
 }
 
-void ScoreTile(DType dtype, const std::byte* tile, const std::byte* next, int dim, int num_rows,
-               const float* q, float* out) {
-  if (dtype == DType::kBf16) return ScoreTileOf<Bf16Cache>(tile, next, dim, num_rows, q, out);
-  ScoreTileOf<F32Cache>(tile, next, dim, num_rows, q, out);
+template <typename Cache>
+void ScoreTileOf(const std::byte* tile, int dim, const float* q, float* out) {
+  const Operands<Cache, 1> operands(q, dim, dim);
+  ScoreTiles<Cache, 1, 1>(tile, tile, dim, 0, 1, operands, out, kTileTokens);
+}
+
+void ScoreTile(DType dtype, const std::byte* tile, int dim, const float* q, float* out) {
+  if (dtype == DType::kBf16) return ScoreTileOf<Bf16Cache>(tile, dim, q, out);
+  ScoreTileOf<F32Cache>(tile, dim, q, out);
 }
 
 void AddWeightedKeys(DType dtype, const std::byte* tile, int dim, const float* weights,

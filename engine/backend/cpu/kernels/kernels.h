@@ -55,6 +55,20 @@ struct AttendPageArgs {
   std::array<float*, kQueryRows> state;
 };
 
+// Representations of 16 chunks, [dim][16], against up to kQueryRows queries.
+struct ScoreChunksArgs {
+  const float* tile = nullptr;
+  // Fetched into the cache on the way; `tile` again if nothing comes next.
+  const float* next = nullptr;
+  int dim = 0;
+  int num_rows = 0;
+  const float* q = nullptr;  // [num_rows][dim]
+  std::array<float, kQueryRows> thresholds;
+  // Out: [num_rows][16], and per row a bit for every chunk whose score is above the threshold.
+  std::array<float, kQueryRows * 16> scores;
+  std::array<uint32_t, kQueryRows> above;
+};
+
 // Running softmax of one row before any key: dim zeros, then max and sum.
 void InitState(float* state, int dim);
 
@@ -71,10 +85,11 @@ struct Kernels {
   void (*matmul)(DType dtype, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
-  //   out [num_rows][16] = q [num_rows][dim] . 16 keys of one tile; `next` is fetched like next_k
-  //   above
-  void (*score_tile)(DType dtype, const std::byte* tile, const std::byte* next, int dim,
-                     int num_rows, const float* q, float* out) = nullptr;
+  // Scores of up to kQueryRows queries against 16 chunk representations.
+  void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
+  //   out [16] = q [dim] . 16 keys of one tile
+  void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
+                     float* out) = nullptr;
   //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t
   void (*add_weighted_keys)(DType dtype, const std::byte* tile, int dim, const float* weights,
                             float* out) = nullptr;

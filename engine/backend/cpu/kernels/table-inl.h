@@ -16,6 +16,7 @@ const Kernels& Table() {
       .pack_x = PackX,
       .matmul = MatMul,
       .attend_page = AttendPage,
+      .score_chunks = ScoreChunks,
       .score_tile = ScoreTile,
       .add_weighted_keys = AddWeightedKeys,
       .softmax = Softmax,

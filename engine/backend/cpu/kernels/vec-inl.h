@@ -26,16 +26,19 @@ constexpr int kRegBytes = 64;
 constexpr int kMatMulRows = 12;
 constexpr int kWideRows = 12;
 constexpr int kSums = 8;
+constexpr int kMaxRows = 8;
 #elif defined(__AVX2__)
 constexpr int kRegBytes = 32;
 constexpr int kMatMulRows = 6;
 constexpr int kWideRows = 1;
 constexpr int kSums = 4;
+constexpr int kMaxRows = 4;
 #else
 constexpr int kRegBytes = 16;
 constexpr int kMatMulRows = 2;
 constexpr int kWideRows = 0;
 constexpr int kSums = 2;
+constexpr int kMaxRows = 2;
 #endif
 
 #if defined(__AVX512BF16__)
@@ -237,6 +240,25 @@ FOLIO_INLINE Vec MaskOutside(Vec v, int first, int lo, int hi) {
         LaneNumbers(std::make_integer_sequence<int, kLanes>()) + (first + i * kLanes);
     return (token >= lo) & (token < hi) ? v.r[i] : minus_infinity;
   });
+}
+
+// One bit for each of the first kLanes elements that is above the threshold.
+FOLIO_INLINE uint32_t LanesAboveReg(Reg v, Reg threshold) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)v, (__m512)threshold, _CMP_GT_OQ);
+#elif defined(__AVX2__)
+  return static_cast<uint32_t>(_mm256_movemask_ps((__m256)(v > threshold)));
+#else
+  return static_cast<uint32_t>(_mm_movemask_ps((__m128)(v > threshold)));
+#endif
+}
+FOLIO_INLINE uint32_t LanesAbove(Vec v, float threshold) {
+  uint32_t mask = 0;
+#pragma GCC unroll 4
+  for (int i = 0; i < kRegs; ++i) {
+    mask |= LanesAboveReg(v.r[i], SplatReg(threshold)) << (i * kLanes);
+  }
+  return mask;
 }
 
 // e^x with a relative error below 3e-7 for x <= 88; 0 for x < -87. Range reduction to |r| <=
