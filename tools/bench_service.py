@@ -50,7 +50,7 @@ def receipt(args, strategy, num_tokens):
     with RunningServer(args.bin, MODEL, f"--kv-bytes={args.kv_bytes}") as server, \
             tempfile.TemporaryDirectory() as directory:
         path = pathlib.Path(directory) / "document.txt"
-        path.write_text(document(num_tokens, characters_per_token(server)))
+        path.write_text(document(1.03 * num_tokens, characters_per_token(server)))
         start = time.monotonic()
         done = upload(server, path, strategy)
         seconds = time.monotonic() - start

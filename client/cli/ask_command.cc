@@ -114,7 +114,7 @@ absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   client::CallOptions options{.cancel = invocation.cancel};
   if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
   AnswerView view(invocation);
-  const absl::Status status = (*client)->Generate(
+  absl::Status status = (*client)->Generate(
       request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
   view.EndLine();
   return status;

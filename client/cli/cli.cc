@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <ostream>
+#include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/json_lines.h"
@@ -28,7 +29,8 @@ ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  Invocation invocation{.console = console, .server = "localhost:50051", .cancel = cancel};
+  Invocation invocation{
+      .console = console, .server = "localhost:50051", .cancel = std::move(cancel)};
   app.add_option("--server", invocation.server, "host:port of the server")
       ->envname("FOLIO_SERVER")
       ->capture_default_str();

@@ -43,6 +43,7 @@ class EvalRun {
     results_.resize(NumUnits() * plan_.strategies.size());
     {
       std::vector<std::jthread> workers;
+      workers.reserve(plan_.concurrency);
       for (int i = 0; i < plan_.concurrency; ++i) workers.emplace_back([this] { Work(); });
     }
     if (plan_.cancel.stop_requested()) return absl::CancelledError("cancelled");

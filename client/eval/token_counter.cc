@@ -1,5 +1,7 @@
 #include "client/eval/token_counter.h"
 
+#include <utility>
+
 namespace folio::eval {
 namespace {
 
@@ -9,7 +11,8 @@ bool IsContinuationByte(char c) { return (static_cast<unsigned char>(c) & 0xc0) 
 
 TokenCounter ServerTokenCounter(client::Client& client, client::CancelToken cancel,
                                 size_t max_part_bytes) {
-  return [&client, cancel, max_part_bytes](const std::string& text) -> absl::StatusOr<uint64_t> {
+  return [&client, cancel = std::move(cancel),
+          max_part_bytes](const std::string& text) -> absl::StatusOr<uint64_t> {
     uint64_t num_tokens = 0;
     for (const std::string& part : SplitAtSpaces(text, max_part_bytes)) {
       const auto ids = client.Tokenize(part, /*add_bos=*/false, {.cancel = cancel});

@@ -17,9 +17,11 @@
 // `lhs` = value of `expr`, or returns its status from the enclosing function.
 #define FOLIO_ASSIGN_OR_RETURN(lhs, expr) \
   FOLIO_ASSIGN_OR_RETURN_IMPL(FOLIO_CONCAT(folio_statusor_, __LINE__), lhs, expr)
+// NOLINTBEGIN(bugprone-macro-parentheses): tmp is a name, lhs a declaration.
 #define FOLIO_ASSIGN_OR_RETURN_IMPL(tmp, lhs, expr) \
   auto tmp = (expr);                                \
   if (!tmp.ok()) {                                  \
     return tmp.status();                            \
   }                                                 \
   lhs = std::move(tmp).value()
+// NOLINTEND(bugprone-macro-parentheses)

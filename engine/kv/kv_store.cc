@@ -79,7 +79,7 @@ void KvStore::Unreserve(int64_t bytes) { reserved_bytes_ -= bytes; }
 
 absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_written,
                                   std::vector<FrameId>* frames) {
-  const absl::Status full =
+  absl::Status full =
       absl::ResourceExhaustedError("the KV pool is out of frames although they were reserved");
   const int64_t old_count = static_cast<int64_t>(frames->size());
   for (int64_t i = std::max<int64_t>(0, first_written); i < old_count; ++i) {

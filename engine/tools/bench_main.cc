@@ -165,12 +165,12 @@ class Bench {
         2.0 * g.num_layers * g.num_kv_heads * g.padded_dim * DTypeBytes(g.dtype);
     double bytes = weights + kv_token * static_cast<double>(NumVisibleKeys(plan, position));
     if (plan.selection.enabled()) {
+      const int64_t chunks = position / plan.selection.chunk_tokens;
       // Every head of a group picks for itself; on random keys they rarely agree.
-      const int64_t candidates = position / plan.selection.chunk_tokens - 2;
-      const int64_t picks = std::clamp<int64_t>(candidates, 0, plan.selection.num_free_picks);
-      bytes += kv_token * (g.num_heads / g.num_kv_heads - 1) * picks * plan.selection.chunk_tokens;
-      bytes += 4.0 * g.num_layers * g.num_heads * g.padded_dim *
-               static_cast<double>(position / plan.selection.chunk_tokens);
+      const int64_t picks = std::clamp<int64_t>(chunks - 2, 0, plan.selection.num_free_picks);
+      const int64_t other_heads = g.num_heads / g.num_kv_heads - 1;
+      bytes += kv_token * static_cast<double>(other_heads * picks * plan.selection.chunk_tokens);
+      bytes += static_cast<double>(g.summary_frame_bytes() / kTile * chunks);
     }
     return bytes;
   }

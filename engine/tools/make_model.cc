@@ -147,6 +147,7 @@ class WeightWriter {
 absl::Status WriteWeights(const MakeModelOptions& options, const std::string& path) {
   const std::vector<TensorSpec> specs = LlamaTensors(options.config);
   std::vector<SafetensorsItem> items;
+  items.reserve(specs.size());
   for (const TensorSpec& spec : specs) items.push_back({spec.name, spec.shape});
   FOLIO_ASSIGN_OR_RETURN(SafetensorsWriter file,
                          SafetensorsWriter::Create(path, options.dtype, items));

@@ -1,8 +1,27 @@
 #include "engine/backend/cpu/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <initializer_list>
 
 namespace folio {
+namespace {
+
+#if defined(__x86_64__)
+// Features that not every compiler knows by name.
+bool HasF16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx >> 29 & 1) != 0;
+}
+bool HasAvx512Bf16() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
+}
+#endif
+
+}  // namespace
 
 const char* IsaName(Isa isa) {
   switch (isa) {
@@ -20,8 +39,7 @@ const char* IsaName(Isa isa) {
 
 bool CpuSupports(Isa isa) {
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    __builtin_cpu_supports("f16c");
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && HasF16c();
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
@@ -33,7 +51,7 @@ bool CpuSupports(Isa isa) {
     case Isa::kAvx512:
       return avx512;
     case Isa::kAvx512Bf16:
-      return avx512 && __builtin_cpu_supports("avx512bf16");
+      return avx512 && HasAvx512Bf16();
   }
 #endif
   return isa == Isa::kPortable;
