@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <ostream>
-#include <utility>
 
 #include "client/cli/command.h"
 #include "client/cli/json_lines.h"
@@ -24,13 +23,12 @@ mapping of Protocol Buffers (64-bit integers are strings); an error is the last 
 }  // namespace
 
 ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
-                client::CancelToken cancel) {
+                const client::CancelToken& cancel) {
   CLI::App app("Asks a Folio server questions about long documents.", "folio");
   app.footer(kFooter);
   app.require_subcommand(1);
   app.fallthrough();
-  Invocation invocation{
-      .console = console, .server = "localhost:50051", .cancel = std::move(cancel)};
+  Invocation invocation{.console = console, .server = "localhost:50051", .cancel = cancel};
   app.add_option("--server", invocation.server, "host:port of the server")
       ->envname("FOLIO_SERVER")
       ->capture_default_str();

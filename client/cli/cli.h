@@ -14,7 +14,7 @@ namespace folio::cli {
 // Runs `folio` with these arguments (the program name not among them). Errors become one line on
 // console.err, and with --json also {"error": ...} as the last line of console.out.
 ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
-                client::CancelToken cancel);
+                const client::CancelToken& cancel);
 
 }  // namespace folio::cli
 
