@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(int64_t frame_bytes
   if (base == MAP_FAILED) {
     return absl::ResourceExhaustedError(
         absl::StrCat("cannot reserve ", frame_bytes * max_frames,
-                     " bytes of address space for the KV cache; lower --kv_bytes"));
+                     " bytes of address space for the KV cache; lower --kv-bytes"));
   }
   // A step reads slices that lie far apart: fewer TLB misses. A refusal costs speed only.
   madvise(base, frame_bytes * max_frames, MADV_HUGEPAGE);

@@ -27,7 +27,7 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geome
   if (capacity_bytes < geometry.frame_bytes()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the KV budget of ", capacity_bytes, " bytes is smaller than one page of ",
-                     geometry.frame_bytes(), " bytes; raise --kv_bytes"));
+                     geometry.frame_bytes(), " bytes; raise --kv-bytes"));
   }
   FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(geometry.frame_bytes(),
                                                        capacity_bytes / geometry.frame_bytes()));

@@ -72,7 +72,7 @@ void DocumentTable::Append(const std::string& id, const std::vector<int32_t>& to
                      "document '", id, "' needs ", needed, " bytes of KV cache at token ",
                      sequence.num_known, "; the pool of ", store_->capacity_bytes(),
                      " bytes has no room: delete documents, choose lm_infinite, or raise "
-                     "--kv_bytes")));
+                     "--kv-bytes")));
 }
 
 void DocumentTable::Finish(const std::string& id) {

@@ -142,7 +142,7 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
     return absl::FailedPreconditionError(
         absl::StrCat(total, " tokens under ", spec.strategy.name, " need ", bytes,
                      " bytes of KV cache, this server has ", model_->store->capacity_bytes(),
-                     ": use lm_infinite, shorten the prompt, or raise --kv_bytes"));
+                     ": use lm_infinite, shorten the prompt, or raise --kv-bytes"));
   }
   return absl::OkStatus();
 }

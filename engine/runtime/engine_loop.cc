@@ -128,7 +128,7 @@ void EngineLoop::AdmitWaiting() {
     generation->Fail(absl::ResourceExhaustedError(absl::StrCat(
         "the request needs ", scheduler_.BytesNeeded(generation->sequence),
         " bytes of KV cache beside the documents, which hold ", store_->reserved_bytes(), " of ",
-        store_->capacity_bytes(), ": delete documents or raise --kv_bytes")));
+        store_->capacity_bytes(), ": delete documents or raise --kv-bytes")));
     Forget(generation);
     it = waiting_.begin();
   }
