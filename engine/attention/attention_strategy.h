@@ -13,6 +13,10 @@ namespace folio {
 struct StrategyLimits {
   int trained_length = 0;
   int page_tokens = 0;
+  // Length that the position scheme of the request reaches; 0: the trained length.
+  int extended_length = 0;
+
+  int reach() const { return extended_length > trained_length ? extended_length : trained_length; }
 };
 
 // One integer parameter of a strategy: both bounds are inclusive.
@@ -23,6 +27,16 @@ struct StrategyParam {
   int64_t max = 0;
 };
 
+// Why a strategy does not go with a kind of positions; null where it does (methods, section 13).
+struct LegalRow {
+  const char* static_scheme = nullptr;
+  const char* dynamic = nullptr;
+  const char* entropy = nullptr;
+  const char* alibi = nullptr;
+  const char* coca_strict = nullptr;
+  const char* coca_slack = nullptr;
+};
+
 // A long-context method as data: turns parameters into an AttentionPlan and nothing else.
 // Stateless and const: safe from any thread.
 class AttentionStrategy {
@@ -30,6 +44,8 @@ class AttentionStrategy {
   virtual ~AttentionStrategy() = default;
 
   virtual std::string name() const = 0;
+  // Paper or code that defines it.
+  virtual std::string source() const = 0;
 
   // The parameters with their ranges and defaults for this model, in canonical order. Defaults may
   // depend on values that `spec` gives explicitly.
@@ -38,7 +54,11 @@ class AttentionStrategy {
 
   // Rules between parameters. Called with every parameter present and inside its range.
   // Errors: INVALID_ARGUMENT naming parameter, value and limit.
-  virtual absl::Status Validate(const StrategySpec& spec, const StrategyLimits& limits) const = 0;
+  virtual absl::Status Validate(const StrategySpec&, const StrategyLimits&) const {
+    return absl::OkStatus();
+  }
+
+  virtual LegalRow legal() const { return {}; }
 
   // REQUIRES: `spec` was resolved by ResolveStrategySpec.
   virtual AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits& limits) const = 0;

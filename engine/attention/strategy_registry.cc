@@ -8,11 +8,11 @@
 #include "engine/base/status_macros.h"
 
 namespace folio {
+
 const std::vector<const AttentionStrategy*>& AllStrategies() {
   static const std::vector<const AttentionStrategy*> strategies = {
-      &Full(),
-      &LmInfinite(),
-      &LongHeads(),
+      &Full(),       &Truncation(), &SlidingWindow(), &Streaming(),
+      &LmInfinite(), &LongHeads(),  &RectifiedRope(),
   };
   return strategies;
 }
@@ -56,10 +56,6 @@ absl::StatusOr<StrategySpec> ResolveStrategySpec(const StrategySpec& spec,
   }
   FOLIO_RETURN_IF_ERROR(strategy->Validate(resolved, limits));
   return resolved;
-}
-
-AttentionPlan PlanFor(const StrategySpec& resolved, const StrategyLimits& limits) {
-  return FindStrategy(resolved.name)->Plan(resolved, limits);
 }
 
 }  // namespace folio

@@ -19,7 +19,4 @@ const AttentionStrategy* FindStrategy(const std::string& name);
 absl::StatusOr<StrategySpec> ResolveStrategySpec(const StrategySpec& spec,
                                                  const StrategyLimits& limits);
 
-// The plan of a resolved spec.
-AttentionPlan PlanFor(const StrategySpec& resolved, const StrategyLimits& limits);
-
 }  // namespace folio

@@ -1,64 +1,109 @@
 #include "engine/attention/visible_keys.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace folio {
 namespace {
+
+using Keys = AttentionStage::Keys;
+using Distance = AttentionStage::Distance;
 
 // Appends keys [begin, end) whose first key is seen at distance `first_distance`.
 void AppendRun(int64_t begin, int64_t end, int64_t first_distance, std::vector<VisibleKey>* keys) {
   for (int64_t j = begin; j < end; ++j) keys->push_back({j, first_distance - (j - begin)});
 }
 
-// LongHeads: chunk 0, chunk o-1 and the picks side by side, then the own chunk up to the query.
-void ExpandChunks(const ChunkSelection& selection, int64_t i, const std::vector<int64_t>& picks,
+// The chosen chunks side by side, then the own chunk.
+void ExpandChunks(const AttentionPlan& plan, int64_t i, const std::vector<int64_t>& picks,
                   std::vector<VisibleKey>* keys) {
-  const int64_t width = selection.chunk_tokens;
-  const int64_t own = i / width;
+  const int64_t width = plan.selection.chunk_tokens;
+  const ChunkView view = ViewChunks(plan.selection, i, plan.IsPromptRow(i));
   std::vector<int64_t> chosen = picks;
-  if (own >= 1) chosen.push_back(0);
-  if (own >= 2) chosen.push_back(own - 1);
+  chosen.insert(chosen.end(), view.forced, view.forced + view.num_forced);
   std::sort(chosen.begin(), chosen.end());
   const int64_t query = static_cast<int64_t>(chosen.size()) * width + i % width;
   for (size_t slot = 0; slot < chosen.size(); ++slot) {
     AppendRun(chosen[slot] * width, (chosen[slot] + 1) * width,
               query - static_cast<int64_t>(slot) * width, keys);
   }
-  AppendRun(own * width, i + 1, i % width, keys);
+  AppendRun(view.own * width, view.own * width + view.own_tokens, i % width, keys);
 }
 
-// Half-open range of keys that a context or sink stage shows to query `i`.
+// Half-open range of keys that a stage other than chunks shows to query `i`, or chooses from.
 struct KeyRange {
   int64_t begin = 0;
   int64_t end = 0;
+  int64_t size() const { return end - begin; }
 };
 
 KeyRange RangeOf(const AttentionStage& stage, const Retention& retention, int64_t i) {
   KeyRange range;
   range.begin = stage.band_end > i ? 0 : i - stage.band_end + 1;
   range.end = std::max<int64_t>(0, i - stage.band_begin + 1);
-  if (stage.keys == AttentionStage::Keys::kSinks) {
-    range.end = std::min<int64_t>(range.end, retention.num_sinks);
+  if (stage.keys == Keys::kSinks) range.end = std::min<int64_t>(range.end, retention.num_sinks);
+  if (stage.keys == Keys::kTopTokens) {
+    range.begin = std::max<int64_t>(range.begin, retention.num_sinks);
   }
   range.end = std::max(range.begin, range.end);
   return range;
 }
 
+int64_t DistanceOf(const AttentionStage& stage, int64_t i, int64_t j) {
+  if (stage.distance == Distance::kPinned) return stage.distance_limit;
+  if (stage.distance == Distance::kClamped) return std::min(i, stage.distance_limit) - j;
+  return i - j;
+}
+
+int64_t NumTopTokens(const AttentionPlan& plan, int64_t i, int64_t num_candidates) {
+  const TokenSelection& select = plan.top_tokens;
+  if (!ChoosesTokens(plan, i, std::numeric_limits<int>::max())) return 0;
+  if (select.all_or_none && num_candidates < select.count) return 0;
+  return std::min<int64_t>(select.count, num_candidates);
+}
+
 }  // namespace
+
+ChunkView ViewChunks(const ChunkSelection& selection, int64_t i, bool prompt_row) {
+  const int64_t width = selection.chunk_tokens;
+  const int64_t offset = i % width;
+  ChunkView view;
+  view.own = i / width;
+  view.own_tokens = offset + (prompt_row && selection.prompt_skips_self ? 0 : 1);
+  // In decode the released code takes a complete own chunk for "the last one".
+  const bool boundary = selection.decode_boundary && !prompt_row && offset == width - 1;
+  const int64_t previous = boundary ? view.own : view.own - 1;
+  if (previous >= 1 && selection.first_chunk) view.forced[view.num_forced++] = 0;
+  if (!boundary && previous >= 0) view.forced[view.num_forced++] = previous;
+  view.candidates_begin = 1;
+  view.candidates_end = std::max<int64_t>(1, previous);
+  return view;
+}
+
+bool ChoosesTokens(const AttentionPlan& plan, int64_t i, int layer) {
+  const TokenSelection& select = plan.top_tokens;
+  if (select.count == 0 || layer < select.first_layer) return false;
+  return select.all_rows || (plan.prompt_tokens != kUnbounded && i >= plan.prompt_tokens - 1);
+}
 
 std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
                                    const std::vector<int64_t>& picks) {
   std::vector<VisibleKey> keys;
   for (const AttentionStage& stage : plan.stages) {
     if (!stage.CoversRow(i)) continue;
-    if (stage.keys == AttentionStage::Keys::kChunks) {
-      ExpandChunks(plan.selection, i, picks, &keys);
+    if (stage.keys == Keys::kChunks) {
+      ExpandChunks(plan, i, picks, &keys);
       continue;
     }
     const KeyRange range = RangeOf(stage, plan.retention, i);
-    const bool pinned = stage.distance == AttentionStage::Distance::kPinned;
+    if (stage.keys == Keys::kTopTokens) {
+      if (NumTopTokens(plan, i, range.size()) == 0) continue;
+      for (int64_t j : picks) keys.push_back({j, stage.distance_limit});
+      continue;
+    }
     for (int64_t j = range.begin; j < range.end; ++j) {
-      keys.push_back({j, pinned ? stage.pinned_distance : i - j});
+      keys.push_back({j, DistanceOf(stage, i, j)});
     }
   }
   std::sort(keys.begin(), keys.end(),
@@ -70,18 +115,24 @@ int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i) {
   int64_t count = 0;
   for (const AttentionStage& stage : plan.stages) {
     if (!stage.CoversRow(i)) continue;
-    if (stage.keys == AttentionStage::Keys::kChunks) {
-      const int64_t width = plan.selection.chunk_tokens;
-      const int64_t own = i / width;
-      const int64_t forced = std::min<int64_t>(own, 2);
-      const int64_t picks = std::clamp<int64_t>(own - 2, 0, plan.selection.num_free_picks);
-      count += (forced + picks) * width + i % width + 1;
-    } else {
-      const KeyRange range = RangeOf(stage, plan.retention, i);
-      count += range.end - range.begin;
+    if (stage.keys == Keys::kChunks) {
+      const ChunkView view = ViewChunks(plan.selection, i, plan.IsPromptRow(i));
+      const int64_t picks =
+          std::min<int64_t>(view.num_candidates(), plan.selection.num_free_picks);
+      count += (view.num_forced + picks) * plan.selection.chunk_tokens + view.own_tokens;
+      continue;
     }
+    const int64_t size = RangeOf(stage, plan.retention, i).size();
+    count += stage.keys == Keys::kTopTokens ? NumTopTokens(plan, i, size) : size;
   }
   return count;
+}
+
+float EntropyFactor(const AttentionPlan& plan, int64_t i, int layer) {
+  const EntropyScale& entropy = plan.entropy;
+  if (entropy.base_length <= 1 || layer < entropy.first_layer) return 1.0f;
+  const double seen = static_cast<double>(NumVisibleKeys(plan, i));
+  return static_cast<float>(std::max(1.0, std::log(seen) / std::log(entropy.base_length)));
 }
 
 }  // namespace folio

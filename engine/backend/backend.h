@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/tensor/tensor_view.h"
@@ -28,7 +29,10 @@ struct AttentionSetup {
   KvGeometry geometry;
   FrameMemory kv;
   FrameMemory summaries;
-  double rope_theta = 10000.0;
+  // Of the checkpoint; plans may bring their own.
+  Rotary rotary;
+  // ALiBi: what is subtracted from a logit per token of distance, one per query head; else empty.
+  std::vector<float> alibi_slopes;
   // Upper bound of rows in one step, for workspace.
   int max_step_rows = 0;
 };

@@ -64,7 +64,8 @@ int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, in
   if (plan.selection.enabled()) {
     const int64_t tile_tokens = int64_t{plan.selection.chunk_tokens} * kTile;
     const int64_t tiles = CeilDiv(total_tokens, tile_tokens) - shared_tokens / tile_tokens;
-    bytes += tiles * summaries_->frame_bytes() + PendingBytes(plan);
+    bytes += tiles * FramesPerSummaryTile(plan.selection) * summaries_->frame_bytes() +
+             PendingBytes(plan);
   }
   return bytes;
 }
@@ -112,8 +113,9 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
       GrowPrivate(pages_.get(), CeilDiv(num_sinks, page), num_tokens / page, &kv->sinks));
   if (!plan.selection.enabled()) return absl::OkStatus();
   const int64_t chunk = plan.selection.chunk_tokens;
-  return GrowPrivate(summaries_.get(), CeilDiv(total / chunk, kTile), num_tokens / chunk / kTile,
-                     &kv->summaries);
+  const int64_t frames = FramesPerSummaryTile(plan.selection);
+  return GrowPrivate(summaries_.get(), frames * CeilDiv(total / chunk, kTile),
+                     frames * (num_tokens / chunk / kTile), &kv->summaries);
 }
 
 void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv* kv) {

@@ -9,12 +9,12 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/json_document.h"
+#include "engine/model/json_fields.h"
+#include "engine/model/rope_config.h"
 #include "nlohmann/json.hpp"
 
 namespace folio {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr char kKnownArchitecture[] = "LlamaForCausalLM";
@@ -28,88 +28,6 @@ constexpr int kMaxHeadDim = 256;
 constexpr int kMaxVocab = 1'000'000;
 constexpr int kMaxTrainedLength = 1 << 26;
 constexpr size_t kMaxTokenIds = 64;
-
-// The value as it stands in the file, cut for messages.
-std::string Shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > 100) text = absl::StrCat(text.substr(0, 100), "...");
-  return text;
-}
-
-// Null counts as absent, as in the Hugging Face classes.
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-absl::Status Bad(const char* key, const Json& value, const std::string& expected) {
-  return absl::InvalidArgumentError(
-      absl::StrCat("\"", key, "\" is ", Shown(value), ", expected ", expected));
-}
-
-struct IntRange {
-  int low;
-  int high;
-};
-
-absl::StatusOr<int> ReadInt(const Json& value, const char* key, IntRange range) {
-  const std::string expected = absl::StrCat("an integer from ", range.low, " to ", range.high);
-  if (!value.is_number_integer()) return Bad(key, value, expected);
-  if (value.is_number_unsigned() && value.get<uint64_t>() > INT32_MAX) {
-    return Bad(key, value, expected);
-  }
-  const auto number = value.get<int64_t>();
-  if (number < range.low || number > range.high) return Bad(key, value, expected);
-  return static_cast<int>(number);
-}
-
-absl::StatusOr<int> RequiredInt(const Json& json, const char* key, IntRange range) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat("\"", key, "\" is missing"));
-  }
-  return ReadInt(*value, key, range);
-}
-
-absl::StatusOr<int> OptionalInt(const Json& json, const char* key, IntRange range, int otherwise) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return otherwise;
-  return ReadInt(*value, key, range);
-}
-
-absl::StatusOr<bool> OptionalBool(const Json& json, const char* key) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return false;
-  if (!value->is_boolean()) return Bad(key, *value, "true or false");
-  return value->get<bool>();
-}
-
-absl::StatusOr<std::string> OptionalString(const Json& json, const char* key,
-                                           const std::string& otherwise) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return otherwise;
-  if (!value->is_string()) return Bad(key, *value, "a string");
-  return value->get<std::string>();
-}
-
-struct DoubleRange {
-  double low;
-  double high;
-};
-
-absl::StatusOr<double> OptionalDouble(const Json& json, const char* key, DoubleRange range,
-                                      double otherwise) {
-  const Json* value = Find(json, key);
-  if (value == nullptr) return otherwise;
-  const std::string expected =
-      absl::StrCat("a number above ", range.low, " and at most ", range.high);
-  if (!value->is_number()) return Bad(key, *value, expected);
-  const auto number = value->get<double>();
-  if (!std::isfinite(number) || number <= range.low || number > range.high) {
-    return Bad(key, *value, expected);
-  }
-  return number;
-}
 
 absl::StatusOr<std::vector<int32_t>> TokenIds(const Json& json, const char* key, int32_t otherwise,
                                               int vocab_size) {
@@ -160,20 +78,6 @@ absl::StatusOr<std::string> CheckArchitecture(const Json& json) {
   return architecture;
 }
 
-// A checkpoint trained with scaled rotary positions gives nonsense without that scaling.
-absl::Status CheckRopeType(const Json& json, const char* key) {
-  const Json* rope = Find(json, key);
-  if (rope == nullptr) return absl::OkStatus();
-  if (!rope->is_object()) return Bad(key, *rope, "an object or null");
-  const Json* type = Find(*rope, "rope_type");
-  if (type == nullptr) type = Find(*rope, "type");
-  if (type != nullptr && *type == "default") return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat("\"", key, "\" is ", Shown(*rope),
-                   "; known: null or \"rope_type\": \"default\". Folio extends unscaled models by "
-                   "the strategy of each request; use a checkpoint without scaling"));
-}
-
 absl::Status CheckSupported(const Json& json) {
   FOLIO_ASSIGN_OR_RETURN(const std::string act, OptionalString(json, "hidden_act", "silu"));
   if (act != "silu") {
@@ -189,8 +93,7 @@ absl::Status CheckSupported(const Json& json) {
         absl::StrCat("\"quantization_config\" is ", Shown(*quantization),
                      "; known: null. Use a checkpoint of fp32, fp16 or bf16 weights"));
   }
-  FOLIO_RETURN_IF_ERROR(CheckRopeType(json, "rope_scaling"));
-  return CheckRopeType(json, "rope_parameters");
+  return absl::OkStatus();
 }
 
 absl::Status ReadHeads(const Json& json, ModelShape* shape) {
@@ -228,10 +131,6 @@ absl::StatusOr<ModelShape> ReadShape(const Json& json) {
                          RequiredInt(json, "max_position_embeddings", {1, kMaxTrainedLength}));
   FOLIO_RETURN_IF_ERROR(ReadHeads(json, &shape));
   FOLIO_ASSIGN_OR_RETURN(shape.rms_norm_eps, OptionalDouble(json, "rms_norm_eps", {0, 0.1}, 1e-6));
-  // Newer files keep the base inside rope_parameters.
-  const Json* rope = Find(json, "rope_parameters");
-  const Json& rope_home = rope != nullptr && Find(*rope, "rope_theta") != nullptr ? *rope : json;
-  FOLIO_ASSIGN_OR_RETURN(shape.rope_theta, OptionalDouble(rope_home, "rope_theta", {1, 1e12}, 1e4));
   return shape;
 }
 
@@ -243,6 +142,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   FOLIO_ASSIGN_OR_RETURN(config.architecture, CheckArchitecture(json));
   FOLIO_RETURN_IF_ERROR(CheckSupported(json));
   FOLIO_ASSIGN_OR_RETURN(config.shape, ReadShape(json));
+  FOLIO_ASSIGN_OR_RETURN(config.rope, ReadRope(json, config.shape));
   FOLIO_ASSIGN_OR_RETURN(config.tie_word_embeddings, OptionalBool(json, "tie_word_embeddings"));
   FOLIO_ASSIGN_OR_RETURN(config.attention_bias, OptionalBool(json, "attention_bias"));
   FOLIO_ASSIGN_OR_RETURN(config.synthetic, OptionalBool(json, "folio_synthetic"));

@@ -7,12 +7,14 @@
 
 #include "absl/status/statusor.h"
 #include "engine/types/model_shape.h"
+#include "engine/types/position.h"
 
 namespace folio {
 
 // What a checkpoint's config.json says, checked. A plain value.
 struct ModelConfig {
   ModelShape shape;
+  RopeModel rope;
   std::string architecture;  // "LlamaForCausalLM"
   std::string torch_dtype;   // "" when the file does not say; the tensors' own dtype decides
   bool tie_word_embeddings = false;
@@ -26,7 +28,7 @@ struct ModelConfig {
 // Reads the text of a Hugging Face config.json. Keys that do not matter here are ignored; those
 // left out take the defaults of the Hugging Face class.
 // Errors: INVALID_ARGUMENT names the key, its value and what is allowed; UNIMPLEMENTED for a model
-// that is valid but of a kind Folio cannot run (architecture, rope_scaling, activation, ...).
+// that is valid but of a kind Folio cannot run (architecture, activation, ...).
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 
 // Reads DIR/config.json. Errors: NOT_FOUND, or those of ParseModelConfig with the file's name.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/strategy_registry.h"
 
 namespace folio {
 namespace {
@@ -24,13 +23,13 @@ Document* DocumentTable::Find(const std::string& id) {
   return it == documents_.end() ? nullptr : it->second.get();
 }
 
-Rendition* DocumentTable::AddRendition(Document* document, const StrategySpec& strategy) {
+Rendition* DocumentTable::AddRendition(Document* document, const AttentionSpec& attention) {
   auto rendition = std::make_unique<Rendition>();
   rendition->document = document;
-  rendition->strategy = strategy;
+  rendition->attention = attention;
   rendition->last_used = ++clock_;
   Sequence& sequence = rendition->sequence;
-  sequence.plan = PlanFor(strategy, limits_);
+  sequence.plan = PlanFor(attention, model_);
   sequence.tokens = document->tokens;
   sequence.num_known = sequence.max_tokens = static_cast<int64_t>(document->tokens->size());
   sequence.num_prompt = kUnbounded;
@@ -39,7 +38,7 @@ Rendition* DocumentTable::AddRendition(Document* document, const StrategySpec& s
   return document->renditions.back().get();
 }
 
-void DocumentTable::Open(const std::string& id, const StrategySpec& strategy,
+void DocumentTable::Open(const std::string& id, const AttentionSpec& attention,
                          std::shared_ptr<EventSink> sink) {
   Document* document = Find(id);
   if (document == nullptr) {
@@ -48,7 +47,7 @@ void DocumentTable::Open(const std::string& id, const StrategySpec& strategy,
     document->id = id;
     document->tokens = std::make_shared<std::vector<int32_t>>();
     documents_.emplace(id, std::move(owned));
-    Rendition* primary = AddRendition(document, strategy);
+    Rendition* primary = AddRendition(document, attention);
     primary->admitted = scheduler_->Admit(&primary->sequence);
     if (!primary->admitted) {
       Fail(document, absl::ResourceExhaustedError("the KV pool is full"));
@@ -108,12 +107,12 @@ void DocumentTable::Delete(const std::string& id) {
   documents_.erase(it);
 }
 
-Rendition* DocumentTable::Acquire(Document* document, const StrategySpec& strategy) {
+Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& attention) {
   Rendition* found = nullptr;
   for (auto& rendition : document->renditions) {
-    if (rendition->strategy == strategy) found = rendition.get();
+    if (rendition->attention == attention) found = rendition.get();
   }
-  if (found == nullptr) found = AddRendition(document, strategy);
+  if (found == nullptr) found = AddRendition(document, attention);
   ++found->num_users;
   found->last_used = ++clock_;
   found->sequence.paused = false;

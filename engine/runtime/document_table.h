@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/attention/attention_strategy.h"
+#include "engine/attention/attention_registry.h"
 #include "engine/kv/kv_store.h"
 #include "engine/sched/scheduler.h"
 #include "engine/types/request.h"
@@ -17,11 +17,11 @@ namespace folio {
 
 struct Document;
 
-// The cache of one document under one strategy: the keys of every layer above the first depend on
-// the attention that produced them, so each strategy has its own.
+// The cache of one document under one strategy and position scheme: the keys of every layer above
+// the first depend on the attention that produced them, so each has its own.
 struct Rendition {
   Document* document = nullptr;  // null once the document is deleted
-  StrategySpec strategy;
+  AttentionSpec attention;
   Sequence sequence;
   bool admitted = false;
   // Requests that wait for it or read it.
@@ -49,11 +49,11 @@ struct Document {
 // All documents and their renditions. Engine thread only; borrows scheduler and store.
 class DocumentTable {
  public:
-  DocumentTable(const StrategyLimits& limits, Scheduler* scheduler, KvStore* store)
-      : limits_(limits), scheduler_(scheduler), store_(store) {}
+  DocumentTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store)
+      : model_(model), scheduler_(scheduler), store_(store) {}
 
   // Creates a document, or gives an unfinished one a new sink and resumes its prefill.
-  void Open(const std::string& id, const StrategySpec& strategy, std::shared_ptr<EventSink> sink);
+  void Open(const std::string& id, const AttentionSpec& attention, std::shared_ptr<EventSink> sink);
   // A failure (no memory) is the document's own: it lets go of its memory and keeps the status.
   void Append(const std::string& id, const std::vector<int32_t>& tokens);
   void Finish(const std::string& id);
@@ -65,7 +65,7 @@ class DocumentTable {
   const std::map<std::string, std::unique_ptr<Document>>& documents() const { return documents_; }
 
   // The rendition of a document under a strategy, made if needed (not yet admitted). Counts a user.
-  Rendition* Acquire(Document* document, const StrategySpec& strategy);
+  Rendition* Acquire(Document* document, const AttentionSpec& attention);
   // A user is gone; a rendition that nobody waits for any more stops, one of a deleted document is
   // freed.
   void ReleaseUser(Rendition* rendition);
@@ -78,12 +78,12 @@ class DocumentTable {
   void AfterStep(const std::vector<ScheduledTokens>& step);
 
  private:
-  Rendition* AddRendition(Document* document, const StrategySpec& strategy);
+  Rendition* AddRendition(Document* document, const AttentionSpec& attention);
   void FreeRendition(Rendition* rendition);
   void Fail(Document* document, absl::Status status);
   void NoteProgress(Rendition* rendition);
 
-  const StrategyLimits limits_;
+  const AttentionModel model_;
   Scheduler* const scheduler_;
   KvStore* const store_;
   uint64_t clock_ = 0;

@@ -8,7 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/strategy_registry.h"
+#include "engine/attention/attention_registry.h"
+#include "engine/attention/prompt_truncation.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine_thread.h"
 #include "engine/runtime/loaded_model.h"
@@ -36,10 +37,9 @@ class EngineImpl final : public Engine {
   EngineImpl(const EngineOptions& options, std::unique_ptr<LoadedModel> model)
       : options_(options),
         model_(std::move(model)),
-        limits_{model_->config.shape.trained_length, model_->info.page_tokens},
         runner_(model_->transformer.get(), model_->config.shape.vocab_size),
         loop_({.scheduler = {options.step_tokens, options.prefill_share_tokens},
-               .limits = limits_,
+               .model = model_->attention,
                .max_running_requests = options.max_running_requests,
                .vocab_size = model_->config.shape.vocab_size},
               model_->store.get(), &runner_),
@@ -48,14 +48,15 @@ class EngineImpl final : public Engine {
   const EngineInfo& info() const override { return model_->info; }
   const Tokenizer& tokenizer() const override { return *model_->tokenizer; }
 
-  absl::StatusOr<StrategySpec> ResolveStrategy(const StrategySpec& spec) const override {
-    if (spec.name.empty()) return info().default_strategy;
-    return ResolveStrategySpec(spec, limits_);
+  absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
+                                                 const PositionRequest& request) const override {
+    return folio::ResolveAttention(spec, info().default_attention.strategy, model_->attention,
+                                   request);
   }
 
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   void Cancel(RequestId id, absl::Status reason) override;
-  absl::Status OpenDocument(const std::string& id, const StrategySpec& strategy,
+  absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
                             std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) override;
   absl::Status FinishDocument(const std::string& id) override;
@@ -75,7 +76,7 @@ class EngineImpl final : public Engine {
  private:
   // What the front door knows of a document; the engine thread knows the rest.
   struct DocumentEntry {
-    StrategySpec strategy;
+    AttentionSpec attention;
     bool finished = false;
     int64_t known_tokens = 0;
   };
@@ -89,7 +90,6 @@ class EngineImpl final : public Engine {
 
   const EngineOptions options_;
   const std::unique_ptr<LoadedModel> model_;
-  const StrategyLimits limits_;
   TransformerRunner runner_;
   EngineLoop loop_;
 
@@ -136,11 +136,16 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
                                                    " tokens, the limit is ",
                                                    options_.max_context_tokens));
   }
-  const int64_t bytes = model_->store->BytesNeeded(PlanFor(spec.strategy, limits_), total,
-                                                   options_.step_tokens, document_tokens);
+  const AttentionPlan plan = PlanFor(spec.attention, model_->attention);
+  const bool truncated = plan.truncation.enabled();
+  const int64_t num_kept = NumKeptTokens(plan.truncation, total - spec.stop.max_new_tokens,
+                                         spec.stop.max_new_tokens);
+  const int64_t bytes =
+      model_->store->BytesNeeded(plan, num_kept + spec.stop.max_new_tokens, options_.step_tokens,
+                                 truncated ? 0 : document_tokens);
   if (bytes > model_->store->capacity_bytes()) {
     return absl::FailedPreconditionError(
-        absl::StrCat(total, " tokens under ", spec.strategy.name, " need ", bytes,
+        absl::StrCat(total, " tokens under ", spec.attention.strategy.name, " need ", bytes,
                      " bytes of KV cache, this server has ", model_->store->capacity_bytes(),
                      ": use lm_infinite, shorten the prompt, or raise --kv-bytes"));
   }
@@ -149,7 +154,6 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
 
 absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
   FOLIO_RETURN_IF_ERROR(CheckAdmission());
-  FOLIO_ASSIGN_OR_RETURN(spec.strategy, ResolveStrategy(spec.strategy));
   std::lock_guard<std::mutex> lock(mu_);
   int64_t document_tokens = 0;
   if (!spec.document_id.empty()) {
@@ -163,6 +167,10 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
     }
     document_tokens = it->second.known_tokens;
   }
+  const PositionRequest request = {
+      document_tokens + static_cast<int64_t>(spec.tokens.size()) + spec.stop.max_new_tokens,
+      !spec.document_id.empty()};
+  FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(spec.attention, request));
   FOLIO_RETURN_IF_ERROR(CheckRequest(spec, document_tokens));
   const int waiting = thread_.Stats().waiting + num_posted_.load();
   if (waiting >= options_.max_queued_requests) {
@@ -184,18 +192,23 @@ void EngineImpl::Cancel(RequestId id, absl::Status reason) {
   thread_.Post([id, reason](EngineLoop& loop) { loop.Cancel(id, reason); });
 }
 
-absl::Status EngineImpl::OpenDocument(const std::string& id, const StrategySpec& strategy,
+absl::Status EngineImpl::OpenDocument(const std::string& id, const AttentionSpec& attention,
                                       std::shared_ptr<EventSink> sink) {
   FOLIO_RETURN_IF_ERROR(CheckAdmission());
-  FOLIO_ASSIGN_OR_RETURN(StrategySpec resolved, ResolveStrategy(strategy));
+  FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveAttention(attention, {}));
+  if (resolved.strategy.name == "truncation") {
+    return absl::InvalidArgumentError(
+        "truncation cuts the prompt of each question; upload under another strategy and name it in "
+        "the question");
+  }
   std::lock_guard<std::mutex> lock(mu_);
-  const auto [it, is_new] = documents_.try_emplace(id, DocumentEntry{.strategy = resolved});
+  const auto [it, is_new] = documents_.try_emplace(id, DocumentEntry{.attention = resolved});
   if (!is_new && it->second.finished) {
     return absl::AlreadyExistsError(absl::StrCat("document '", id, "' exists and is finished"));
   }
-  if (!is_new && it->second.strategy != resolved) {
+  if (!is_new && it->second.attention != resolved) {
     return absl::InvalidArgumentError(
-        absl::StrCat("document '", id, "' was begun with another strategy"));
+        absl::StrCat("document '", id, "' was begun with another strategy or position scheme"));
   }
   thread_.Post([id, resolved, sink = std::move(sink)](EngineLoop& loop) {
     loop.documents().Open(id, resolved, sink);
@@ -254,7 +267,7 @@ absl::Status EngineImpl::DeleteDocument(const std::string& id) {
 DocumentInfo EngineImpl::Describe(const std::string& id, const DocumentEntry& entry) const {
   DocumentInfo info;
   info.id = id;
-  info.strategy = entry.strategy;
+  info.attention = entry.attention;
   info.finished = entry.finished;
   info.known_tokens = entry.known_tokens;
   if (const auto progress = thread_.Progress(id)) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/runtime/catalogue.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/request.h"
@@ -51,8 +52,8 @@ struct EngineInfo {
   std::string kv_dtype;
   int64_t weight_bytes = 0;
   int64_t kv_capacity_bytes = 0;
-  StrategySpec default_strategy;
-  std::vector<std::string> strategies;
+  AttentionSpec default_attention;
+  Catalogue catalogue;
   std::vector<int32_t> eos_tokens;
 };
 
@@ -76,7 +77,7 @@ struct EngineStats {
 
 struct DocumentInfo {
   std::string id;
-  StrategySpec strategy;
+  AttentionSpec attention;
   // No more tokens will be appended.
   bool finished = false;
   int64_t known_tokens = 0;
@@ -104,9 +105,12 @@ class Engine {
   virtual const EngineInfo& info() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
 
-  // Fills in a strategy's defaults and checks its parameters against the model; an empty name is
-  // the default strategy. Errors: INVALID_ARGUMENT naming parameter, value and limit.
-  virtual absl::StatusOr<StrategySpec> ResolveStrategy(const StrategySpec& spec) const = 0;
+  // Fills in the defaults of strategy and position scheme and checks both, alone and together, for
+  // a text of total_tokens (prompt and answer; 0: an upload of unknown length). Empty names are the
+  // defaults. Errors: INVALID_ARGUMENT naming parameter, value and limit; the payload kFieldPayload
+  // says which part of the spec is meant.
+  virtual absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
+                                                         const PositionRequest& request) const = 0;
 
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
@@ -117,11 +121,11 @@ class Engine {
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
 
   // Documents: token sequences prefilled ahead of the questions. OpenDocument also re-attaches a
-  // new sink to an unfinished document; `strategy` must then be the same. The sink gets Prefill
+  // new sink to an unfinished document; `attention` must then be the same. The sink gets Prefill
   // events and, once every token of a finished document is in the cache, Completed. BOS is put in
   // front by the caller. Errors: ALREADY_EXISTS for a finished document, RESOURCE_EXHAUSTED,
   // UNAVAILABLE.
-  virtual absl::Status OpenDocument(const std::string& id, const StrategySpec& strategy,
+  virtual absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
                                     std::shared_ptr<EventSink> sink) = 0;
   virtual absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) = 0;
   virtual absl::Status FinishDocument(const std::string& id) = 0;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/strategy_registry.h"
+#include "engine/attention/prompt_truncation.h"
 
 namespace folio {
 
@@ -14,8 +14,8 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   const GenerateSpec& spec = generation->spec;
   Sequence& sequence = generation->sequence;
   sequence.id = id;
-  sequence.plan = PlanFor(spec.strategy, options_.limits);
   int64_t document_tokens = 0;
+  const bool truncated = PlanFor(spec.attention, options_.model).truncation.enabled();
   if (!spec.document_id.empty()) {
     Document* document = documents_.Find(spec.document_id);
     if (document == nullptr || !document->status.ok()) {
@@ -24,10 +24,23 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
                                            : document->status);
       return;
     }
-    document_tokens = static_cast<int64_t>(document->tokens->size());
-    generation->rendition = documents_.Acquire(document, spec.strategy);
-    generation->cached_tokens = generation->rendition->sequence.num_in_kv;
-    sequence.prefix = &generation->rendition->sequence;
+    if (truncated) {
+      // What is cut depends on the question: nothing of the document's cache can be used.
+      sequence.tokens->insert(sequence.tokens->begin(), document->tokens->begin(),
+                              document->tokens->end());
+    } else {
+      document_tokens = static_cast<int64_t>(document->tokens->size());
+      generation->rendition = documents_.Acquire(document, spec.attention);
+      generation->cached_tokens = generation->rendition->sequence.num_in_kv;
+      sequence.prefix = &generation->rendition->sequence;
+    }
+  }
+  sequence.plan = PlanFor(spec.attention, options_.model,
+                          document_tokens + static_cast<int64_t>(sequence.tokens->size()));
+  if (truncated) {
+    *sequence.tokens =
+        TruncatePrompt(sequence.plan.truncation, *sequence.tokens, spec.stop.max_new_tokens);
+    sequence.plan.prompt_tokens = static_cast<int64_t>(sequence.tokens->size());
   }
   sequence.tokens_begin = document_tokens;
   sequence.num_known = sequence.num_prompt =

@@ -18,7 +18,7 @@ namespace folio {
 
 struct EngineLoopOptions {
   SchedulerOptions scheduler;
-  StrategyLimits limits;
+  AttentionModel model;
   int max_running_requests = 64;
   int vocab_size = 0;
 };
@@ -41,7 +41,7 @@ class EngineLoop {
         store_(store),
         runner_(runner),
         scheduler_(options.scheduler, store),
-        documents_(options.limits, &scheduler_, store) {}
+        documents_(options.model, &scheduler_, store) {}
 
   // Takes a validated request. Fails it at once if its document is gone.
   void Submit(RequestId id, std::unique_ptr<Generation> generation);

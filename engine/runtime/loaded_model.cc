@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/strategy_registry.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
@@ -84,6 +83,9 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
   const ModelShape& shape = model->config.shape;
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
   FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, weight_dtype));
+  const RopeModel& rope = model->config.rope;
+  model->attention = {{shape.trained_length, page_tokens}, PositionKind::kRope, rope};
+  FOLIO_ASSIGN_OR_RETURN(const Rotary rotary, CheckpointRotary(rope));
   const KvGeometry geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
   const int64_t kv_bytes = options.kv_bytes > 0
                                ? options.kv_bytes
@@ -93,7 +95,8 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
       .geometry = geometry,
       .kv = model->store->kv_memory(),
       .summaries = model->store->summary_memory(),
-      .rope_theta = shape.rope_theta,
+      .rotary = rotary,
+      .alibi_slopes = {},
       .max_step_rows = options.step_tokens,
   }));
   model->info.page_tokens = page_tokens;
@@ -104,12 +107,12 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
 
 // LongHeads where the model is long enough for it: it is the strategy that can find anything in a
 // document.
-StrategySpec DefaultStrategy(const StrategyLimits& limits) {
+AttentionSpec DefaultAttention(const AttentionModel& model) {
   for (const char* name : {"long_heads", "lm_infinite"}) {
-    auto spec = ResolveStrategySpec({name, {}}, limits);
+    auto spec = ResolveAttention({{name, {}}, {}}, {}, model, {});
     if (spec.ok()) return *spec;
   }
-  return {"full", {}};
+  return {{"full", {}}, model.rope.scheme};
 }
 
 void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
@@ -124,10 +127,8 @@ void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* mod
   info.backend = model->backend->name();
   info.num_threads = model->backend->num_threads();
   info.weight_bytes = model->weights.bytes();
-  info.default_strategy = DefaultStrategy({info.shape.trained_length, info.page_tokens});
-  for (const AttentionStrategy* strategy : AllStrategies()) {
-    info.strategies.push_back(strategy->name());
-  }
+  info.default_attention = DefaultAttention(model->attention);
+  info.catalogue = MakeCatalogue(model->attention);
   info.eos_tokens = model->config.eos_token_ids;
 }
 

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/attention/attention_registry.h"
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/model_config.h"
@@ -18,6 +19,7 @@ namespace folio {
 struct LoadedModel {
   ModelConfig config;
   EngineInfo info;
+  AttentionModel attention;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
   Weights weights;

@@ -15,7 +15,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "engine/attention/strategy_registry.h"
+#include "engine/attention/attention_registry.h"
 #include "engine/attention/visible_keys.h"
 #include "engine/base/half.h"
 #include "engine/base/memory_info.h"
@@ -63,13 +63,12 @@ class Bench {
   Bench(LoadedModel* model, int threads) : model_(model), meter_(threads) {}
 
   Row Measure(const std::string& strategy, int64_t depth) {
-    const StrategyLimits limits{model_->config.shape.trained_length, model_->info.page_tokens};
-    const auto spec = ResolveStrategySpec({strategy, {}}, limits);
+    const auto spec = ResolveAttention({{strategy, {}}, {}}, {}, model_->attention, {});
     if (!spec.ok()) {
       std::fprintf(stderr, "folio-bench: %s\n", spec.status().ToString().c_str());
       std::exit(1);
     }
-    const AttentionPlan plan = PlanFor(*spec, limits);
+    const AttentionPlan plan = PlanFor(*spec, model_->attention);
     Row row{.strategy = strategy, .depth = depth};
     std::vector<double> decode, read, prefill, peak;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {

@@ -26,14 +26,15 @@ constexpr size_t kChunkElements = 1 << 20;
 struct Preset {
   const char* name;
   ModelShape shape;  // in the order of its fields
+  double rope_theta;
   int32_t bos;
   int32_t eos;
 };
 
 constexpr Preset kPresets[] = {
-    {"tinyllama-1.1b", {22, 2048, 5632, 32, 4, 64, 32000, 2048, 1e4, 1e-5}, 1, 2},
-    {"llama-2-7b", {32, 4096, 11008, 32, 32, 128, 32000, 4096, 1e4, 1e-5}, 1, 2},
-    {"llama-3-8b", {32, 4096, 14336, 32, 8, 128, 128256, 8192, 5e5, 1e-5}, 128000, 128001},
+    {"tinyllama-1.1b", {22, 2048, 5632, 32, 4, 64, 32000, 2048, 1e-5}, 1e4, 1, 2},
+    {"llama-2-7b", {32, 4096, 11008, 32, 32, 128, 32000, 4096, 1e-5}, 1e4, 1, 2},
+    {"llama-3-8b", {32, 4096, 14336, 32, 8, 128, 128256, 8192, 1e-5}, 5e5, 128000, 128001},
 };
 
 const char* TorchName(DType dtype) {
@@ -69,7 +70,7 @@ std::string ConfigText(const MakeModelOptions& options) {
       {"num_key_value_heads", shape.num_kv_heads},
       {"rms_norm_eps", shape.rms_norm_eps},
       {"rope_scaling", nullptr},
-      {"rope_theta", shape.rope_theta},
+      {"rope_theta", options.config.rope.base},
       {"tie_word_embeddings", options.config.tie_word_embeddings},
       {"torch_dtype", TorchName(options.dtype)},
       {"vocab_size", shape.vocab_size},
@@ -173,6 +174,7 @@ absl::StatusOr<ModelConfig> ModelPreset(const std::string& name) {
     if (name == preset.name) {
       ModelConfig config;
       config.shape = preset.shape;
+      config.rope.base = preset.rope_theta;
       config.bos_token_ids = {preset.bos};
       config.eos_token_ids = {preset.eos};
       return config;

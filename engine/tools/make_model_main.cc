@@ -67,7 +67,9 @@ absl::StatusOr<ModelConfig> ConfigFromFlags() {
   Override(FLAGS_head_dim, &shape.head_dim);
   Override(FLAGS_vocab_size, &shape.vocab_size);
   Override(FLAGS_trained_length, &shape.trained_length);
-  if (const double theta = absl::GetFlag(FLAGS_rope_theta); theta != 0) shape.rope_theta = theta;
+  if (const double theta = absl::GetFlag(FLAGS_rope_theta); theta != 0) {
+    config.rope.base = theta;
+  }
   config.tie_word_embeddings = absl::GetFlag(FLAGS_tie_word_embeddings);
   return config;
 }

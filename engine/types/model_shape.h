@@ -17,7 +17,6 @@ struct ModelShape {
   int vocab_size = 0;
   // Trained length in tokens (max_position_embeddings).
   int trained_length = 0;
-  double rope_theta = 10000.0;
   double rms_norm_eps = 1e-5;
 
   int group_size() const { return num_heads / num_kv_heads; }

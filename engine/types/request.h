@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/types/position.h"
 
 namespace folio {
 
@@ -29,6 +30,15 @@ struct StrategySpec {
     }
     return std::nullopt;
   }
+};
+
+// How a request attends: one row and one column of the table of legal combinations. Empty names are
+// the defaults of the engine and of the checkpoint.
+struct AttentionSpec {
+  StrategySpec strategy;
+  PositionSpec position;
+
+  bool operator==(const AttentionSpec&) const = default;
 };
 
 // temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch a filter off.
@@ -55,7 +65,7 @@ struct GenerateSpec {
   // The prompt, or the question that follows the document. BOS is included by the caller for a
   // prompt.
   std::vector<int32_t> tokens;
-  StrategySpec strategy;
+  AttentionSpec attention;
   SamplingParams sampling;
   StopParams stop;
   bool logprobs = false;

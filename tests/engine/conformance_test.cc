@@ -1,6 +1,7 @@
 // What every strategy of the registry must satisfy. A new strategy is tested here without an edit.
 #include <set>
 
+#include "engine/attention/attention_registry.h"
 #include "engine/attention/strategy_registry.h"
 #include "engine/attention/visible_keys.h"
 #include "gtest/gtest.h"
@@ -11,7 +12,10 @@ namespace {
 
 constexpr int kTrainedLength = 128;
 constexpr int kPage = 16;
-const StrategyLimits kLimits{kTrainedLength, kPage};
+const StrategyLimits kLimits{kTrainedLength, kPage, 0};
+
+// Prompts of the tests are at most this long.
+const PositionRequest kText{1000, false};
 
 std::vector<std::string> Names() {
   std::vector<std::string> names;
@@ -33,10 +37,11 @@ class Conformance : public testing::TestWithParam<std::string> {
     delete dir_;
   }
 
-  AttentionPlan Plan(const std::string& name) const {
-    auto spec = ResolveStrategySpec({name, {}}, kLimits);
+  static AttentionPlan Plan(const std::string& name, const std::string& position = "plain",
+                            int64_t prompt_tokens = kUnbounded) {
+    const auto spec = ResolveAttention({{name, {}}, {position, {}}}, {}, model_->attention, kText);
     EXPECT_TRUE(spec.ok()) << spec.status();
-    return PlanFor(*spec, kLimits);
+    return PlanFor(*spec, model_->attention, prompt_tokens);
   }
 
   static TempDir* dir_;
@@ -79,6 +84,24 @@ TEST_P(Conformance, AnyChunkingOfThePrefillGivesTheSameBits) {
   for (const std::vector<int>& pieces : {std::vector<int>{1}, {7}, {16}, {100, 1, 33, 2}}) {
     EXPECT_EQ(whole, AllLogits(model_, Plan(GetParam()), tokens, pieces)) << pieces[0];
   }
+}
+
+// With a prompt that ends in the middle, so that rules for the answer's rows are on the way too.
+TEST_P(Conformance, EveryLegalPositionSchemeGivesTheSameBitsInAnyChunking) {
+  const auto tokens = RandomTokens(2 * kTrainedLength + 21, 64, 11);
+  const int64_t prompt = 2 * kTrainedLength + 5;
+  int num_legal = 0;
+  for (const PositionScheme& scheme : AllPositionSchemes()) {
+    const AttentionStrategy& strategy = *FindStrategy(GetParam());
+    if (scheme.checkpoint_only || WhyIllegal(strategy, scheme.column, PositionKind::kRope)) continue;
+    ++num_legal;
+    const AttentionPlan plan = Plan(GetParam(), scheme.name, prompt);
+    const auto whole = AllLogits(model_, plan, tokens, {512});
+    for (const std::vector<int>& pieces : {std::vector<int>{1}, {100, 1, 33, 2}}) {
+      EXPECT_EQ(whole, AllLogits(model_, plan, tokens, pieces)) << scheme.name << " " << pieces[0];
+    }
+  }
+  EXPECT_GE(num_legal, 1);
 }
 
 TEST_P(Conformance, AloneEqualsAnyMixedBatchBitForBit) {

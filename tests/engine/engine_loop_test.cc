@@ -12,7 +12,17 @@ namespace folio {
 namespace {
 
 constexpr int kVocab = 16;
-const StrategyLimits kLimits{256, 16};
+AttentionModel Model() {
+  AttentionModel model;
+  model.limits = {256, 16, 0};
+  model.rope.head_dim = model.rope.rotary_dim = 16;
+  model.rope.trained_length = model.rope.original_length = 256;
+  return model;
+}
+
+AttentionSpec Attention(const std::string& strategy) {
+  return *ResolveAttention({{strategy, {}}, {}}, {}, Model(), {});
+}
 const KvGeometry kGeometry{.num_layers = 1,
                            .num_heads = 1,
                            .num_kv_heads = 1,
@@ -119,7 +129,7 @@ class EngineLoopTest : public testing::Test {
   explicit EngineLoopTest(int64_t frames = 100)
       : store_(*KvStore::Create(kGeometry, frames * 4096)),
         loop_({.scheduler = {64, 32},
-               .limits = kLimits,
+               .model = Model(),
                .max_running_requests = 4,
                .vocab_size = kVocab},
               store_.get(), &runner_) {}
@@ -128,7 +138,7 @@ class EngineLoopTest : public testing::Test {
     GenerateSpec spec;
     spec.document_id = document;
     spec.tokens.assign(prompt, 3);
-    spec.strategy = *ResolveStrategySpec({"full", {}}, kLimits);
+    spec.attention = Attention("full");
     spec.stop.max_new_tokens = max_new;
     return spec;
   }
@@ -142,7 +152,7 @@ class EngineLoopTest : public testing::Test {
     }
   }
   void Upload(const std::string& id, int num_tokens, const std::string& strategy = "full") {
-    loop_.documents().Open(id, *ResolveStrategySpec({strategy, {}}, kLimits), nullptr);
+    loop_.documents().Open(id, Attention(strategy), nullptr);
     loop_.documents().Append(id, std::vector<int32_t>(num_tokens, 4));
     loop_.documents().Finish(id);
     RunUntilIdle();
@@ -246,7 +256,7 @@ TEST_F(EngineLoopTest, AnotherStrategyMakesItsOwnRenditionOnce) {
   Upload("d", 300);
   for (RequestId id : {1, 2}) {
     GenerateSpec spec = Spec(3, 2, "d");
-    spec.strategy = *ResolveStrategySpec({"lm_infinite", {}}, kLimits);
+    spec.attention = Attention("lm_infinite");
     runner_.tokens = 0;
     auto recorder = Submit(id, std::move(spec));
     RunUntilIdle();
@@ -271,7 +281,7 @@ TEST_F(EngineLoopTest, DeletedDocumentLivesUntilItsLastQuestionEnds) {
 
 TEST_F(EngineLoopTest, DocumentTooLargeForThePoolFailsAloneAndLetsGo) {
   auto sink = std::make_shared<Recorder>();
-  loop_.documents().Open("big", *ResolveStrategySpec({"full", {}}, kLimits), sink);
+  loop_.documents().Open("big", Attention("full"), sink);
   loop_.documents().Append("big", std::vector<int32_t>(101 * 16, 4));
   EXPECT_EQ(sink->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store_->reserved_bytes(), 0);
@@ -281,13 +291,13 @@ TEST_F(EngineLoopTest, DocumentTooLargeForThePoolFailsAloneAndLetsGo) {
 }
 
 TEST_F(EngineLoopTest, PausedUploadStopsAndResumes) {
-  loop_.documents().Open("d", *ResolveStrategySpec({"full", {}}, kLimits), nullptr);
+  loop_.documents().Open("d", Attention("full"), nullptr);
   loop_.documents().Append("d", std::vector<int32_t>(200, 4));
   loop_.RunStep();
   loop_.documents().Pause("d");
   EXPECT_FALSE(loop_.RunStep());
   auto sink = std::make_shared<Recorder>();
-  loop_.documents().Open("d", *ResolveStrategySpec({"full", {}}, kLimits), sink);
+  loop_.documents().Open("d", Attention("full"), sink);
   loop_.documents().Finish("d");
   RunUntilIdle();
   EXPECT_TRUE(sink->completed().has_value());
@@ -296,7 +306,7 @@ TEST_F(EngineLoopTest, PausedUploadStopsAndResumes) {
 TEST_F(EngineLoopTest, UnusedRenditionsAreEvictedForARequest) {
   Upload("d", 30 * 16);
   GenerateSpec other = Spec(3, 2, "d");
-  other.strategy = *ResolveStrategySpec({"lm_infinite", {}}, kLimits);
+  other.attention = Attention("lm_infinite");
   Submit(1, std::move(other));
   RunUntilIdle();
   const int64_t with_both = store_->reserved_bytes();

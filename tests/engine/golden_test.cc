@@ -52,14 +52,15 @@ AttentionPlan PlanOf(const nlohmann::json& params) {
     plan.stages.push_back({.keys = Stage::Keys::kSinks,
                            .distance = Stage::Distance::kPinned,
                            .band_begin = params["W"],
-                           .pinned_distance = params["D"]});
+                           .distance_limit = params["D"]});
     plan.retention = {params["W"], params["G"]};
   } else if (params["strategy"] == "long_heads") {
     plan.stages[0].rows_end = params["S"];
     plan.stages.push_back({.keys = Stage::Keys::kChunks,
                            .distance = Stage::Distance::kCompacted,
                            .rows_begin = params["S"]});
-    plan.selection = {params["w"], static_cast<int>(params["K"]) - 3};
+    plan.selection.chunk_tokens = params["w"];
+    plan.selection.num_free_picks = static_cast<int>(params["K"]) - 3;
   }
   return plan;
 }
@@ -171,7 +172,8 @@ TEST_P(EveryIsa, PageSizeDoesNotMatter) {
   plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
                          .distance = AttentionStage::Distance::kCompacted,
                          .rows_begin = 128});
-  plan.selection = {32, 1};
+  plan.selection.chunk_tokens = 32;
+  plan.selection.num_free_picks = 1;
   const auto tokens = RandomTokens(400, 32, 3);
   auto small = LoadTestModel(dir, {.page_tokens = 16, .cpu_isa = IsaName(GetParam())});
   auto large = LoadTestModel(dir, {.page_tokens = 32, .cpu_isa = IsaName(GetParam())});

@@ -38,7 +38,7 @@ TEST(ModelConfig, ReadsAllFields) {
   EXPECT_EQ(config->shape.head_dim, 16);
   EXPECT_EQ(config->shape.vocab_size, 1000);
   EXPECT_EQ(config->shape.trained_length, 512);
-  EXPECT_EQ(config->shape.rope_theta, 500000.0);
+  EXPECT_EQ(config->rope.base, 500000.0);
   EXPECT_EQ(config->shape.rms_norm_eps, 1e-5);
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->torch_dtype, "bfloat16");
@@ -54,7 +54,7 @@ TEST(ModelConfig, TakesTheDefaultsOfTheHuggingFaceClass) {
     "max_position_embeddings": 512, "head_dim": null, "eos_token_id": null})");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->shape.num_kv_heads, 4);
-  EXPECT_EQ(config->shape.rope_theta, 10000.0);
+  EXPECT_EQ(config->rope.base, 10000.0);
   EXPECT_EQ(config->shape.rms_norm_eps, 1e-6);
   EXPECT_EQ(config->bos_token_ids, std::vector<int32_t>{1});
   EXPECT_TRUE(config->eos_token_ids.empty());
@@ -65,7 +65,7 @@ TEST(ModelConfig, ReadsTheRopeParametersOfNewerFiles) {
       ParseModelConfig(With("\"rope_theta\": 500000.0",
                             R"("rope_parameters": {"rope_type": "default", "rope_theta": 20000})"));
   ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->shape.rope_theta, 20000.0);
+  EXPECT_EQ(config->rope.base, 20000.0);
 }
 
 struct BadCase {
@@ -114,6 +114,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"\"torch_dtype\": \"bfloat16\"", "\"torch_dtype\": 16", "a string"},
         BadCase{"\"rope_scaling\": null", "\"rope_scaling\": 2", "an object or null"},
         BadCase{"\"rope_scaling\": null\n}", "\"rope_scaling\": null\n", "no valid JSON near byte"},
+        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"factor": 4})", "no \"rope_type\""},
+        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"type": "linear"})", "no \"factor\""},
+        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"type": "linear", "factor": -2})",
+                "above 0"},
         BadCase{"bfloat16", "\xff", "no valid JSON near byte"}));
 
 class UnknownConfig : public testing::TestWithParam<BadCase> {};
@@ -130,9 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"\"llama\"", "\"mamba\"", "\"model_type\" is \"mamba\"; known: llama"},
         BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
         BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
-        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "yarn", "factor": 4})",
+        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "magic", "factor": 4})",
                 "yarn"},
-        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"factor": 4})", "\"rope_scaling\""},
         BadCase{"\"rope_scaling\": null", "\"mlp_bias\": true", "\"mlp_bias\" is true"},
         BadCase{"\"rope_scaling\": null", R"("quantization_config": {"bits": 4})", "bits"}));
 

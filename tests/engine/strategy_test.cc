@@ -1,4 +1,5 @@
 #include "engine/attention/strategy_registry.h"
+#include "engine/attention/prompt_truncation.h"
 #include "engine/attention/visible_keys.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,33 +16,42 @@ StrategySpec Resolved(const StrategySpec& spec, const StrategyLimits& limits) {
   return resolved.value_or(StrategySpec{});
 }
 
+AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits& limits) {
+  return FindStrategy(spec.name)->Plan(Resolved(spec, limits), limits);
+}
+
 std::string Refusal(const StrategySpec& spec, const StrategyLimits& limits) {
   return std::string(ResolveStrategySpec(spec, limits).status().message());
 }
 
-const StrategyLimits kLlama2{4096, 64};
+const StrategyLimits kLlama2{4096, 64, 0};
+
+using Params = std::vector<std::pair<std::string, int64_t>>;
+
+// The first parameters in canonical order.
+Params First(const StrategySpec& spec, size_t count) {
+  return {spec.params.begin(), spec.params.begin() + count};
+}
 
 // methods: W=4, G=1, i=6 -> keys {0 @4, 3 @3, 4 @2, 5 @1, 6 @0}.
 TEST(LmInfinite, ShowsTheKeysOfThePublishedExample) {
-  const StrategyLimits limits{4, 16};
-  const auto plan =
-      PlanFor(Resolved({"lm_infinite", {{"num_sinks", 1}, {"window", 4}}}, limits), limits);
+  const StrategyLimits limits{4, 16, 0};
+  const auto plan = Plan({"lm_infinite", {{"num_sinks", 1}, {"window", 4}}}, limits);
   EXPECT_THAT(ExpandPlan(plan, 6, {}),
               ElementsAre(VisibleKey{0, 4}, VisibleKey{3, 3}, VisibleKey{4, 2}, VisibleKey{5, 1},
                           VisibleKey{6, 0}));
 }
 
 TEST(LmInfinite, SeesASinkInsideTheWindowOnceAtItsTrueDistance) {
-  const auto plan = PlanFor(
-      Resolved({"lm_infinite", {{"num_sinks", 3}, {"window", 4}, {"distance_limit", 4}}}, kLlama2),
-      kLlama2);
+  const auto plan = Plan(
+      {"lm_infinite", {{"num_sinks", 3}, {"window", 4}, {"distance_limit", 4}}}, kLlama2);
   EXPECT_THAT(ExpandPlan(plan, 4, {}),
               ElementsAre(VisibleKey{0, 4}, VisibleKey{1, 3}, VisibleKey{2, 2}, VisibleKey{3, 1},
                           VisibleKey{4, 0}));
 }
 
 TEST(LmInfinite, DefaultsToTheTrainedWindowTenSinksAndTheCeilingAtTheWindow) {
-  EXPECT_THAT(Resolved({"lm_infinite", {}}, kLlama2).params,
+  EXPECT_THAT(First(Resolved({"lm_infinite", {}}, kLlama2), 3),
               ElementsAre(std::pair<std::string, int64_t>("num_sinks", 10),
                           std::pair<std::string, int64_t>("window", 4096),
                           std::pair<std::string, int64_t>("distance_limit", 4096)));
@@ -52,7 +62,8 @@ TEST(LmInfinite, DefaultsToTheTrainedWindowTenSinksAndTheCeilingAtTheWindow) {
 // chosen chunks stand side by side: positions 0..5, the query at 6 + 1.
 TEST(LongHeads, CompactsThePositionsOfTheChosenChunks) {
   AttentionPlan plan;
-  plan.selection = {2, 1};
+  plan.selection.chunk_tokens = 2;
+  plan.selection.num_free_picks = 1;
   plan.stages.push_back(
       {.keys = AttentionStage::Keys::kChunks, .distance = AttentionStage::Distance::kCompacted});
   EXPECT_THAT(
@@ -63,7 +74,8 @@ TEST(LongHeads, CompactsThePositionsOfTheChosenChunks) {
 
 TEST(LongHeads, EqualsFullAttentionWhenEveryChunkIsChosen) {
   AttentionPlan plan;
-  plan.selection = {2, 3};
+  plan.selection.chunk_tokens = 2;
+  plan.selection.num_free_picks = 3;
   plan.stages.push_back(
       {.keys = AttentionStage::Keys::kChunks, .distance = AttentionStage::Distance::kCompacted});
   AttentionPlan full;
@@ -72,16 +84,16 @@ TEST(LongHeads, EqualsFullAttentionWhenEveryChunkIsChosen) {
 }
 
 TEST(LongHeads, DefaultsAreThePapersForALlama2Window) {
-  EXPECT_THAT(Resolved({"long_heads", {}}, kLlama2).params,
+  EXPECT_THAT(First(Resolved({"long_heads", {}}, kLlama2), 3),
               ElementsAre(std::pair<std::string, int64_t>("chunk_size", 256),
                           std::pair<std::string, int64_t>("attention_length", 4096),
                           std::pair<std::string, int64_t>("begin_selective_length", 4096)));
-  EXPECT_EQ(Resolved({"long_heads", {}}, {256, 16}).Param("chunk_size"), 16);
-  EXPECT_EQ(Resolved({"long_heads", {}}, {2048, 64}).Param("chunk_size"), 128);
+  EXPECT_EQ(Resolved({"long_heads", {}}, {256, 16, 0}).Param("chunk_size"), 16);
+  EXPECT_EQ(Resolved({"long_heads", {}}, {2048, 64, 0}).Param("chunk_size"), 128);
 }
 
 TEST(LongHeads, NeverLeavesTheTrainedWindow) {
-  const auto plan = PlanFor(Resolved({"long_heads", {}}, kLlama2), kLlama2);
+  const auto plan = Plan({"long_heads", {}}, kLlama2);
   std::vector<int64_t> picks;
   for (int64_t c = 1; c <= 13; ++c) picks.push_back(3 * c);
   for (const VisibleKey& key : ExpandPlan(plan, 1'000'000'000 + 255, picks)) {
@@ -102,8 +114,79 @@ TEST(LongHeads, RefusesWhatTheMethodDoesNotAllowAndSaysWhy) {
               HasSubstr("at least 4 chunks"));
 }
 
+// StreamingLLM, G=1, Rn=3, step 6: keys {0,3,4,5,6} at positions 0..4, the query at 4.
+TEST(Streaming, CountsPositionsInTheCache) {
+  const auto plan = Plan({"streaming", {{"num_sinks", 1}, {"recent_tokens", 3}}}, kLlama2);
+  EXPECT_THAT(ExpandPlan(plan, 6, {}),
+              ElementsAre(VisibleKey{0, 4}, VisibleKey{3, 3}, VisibleKey{4, 2}, VisibleKey{5, 1},
+                          VisibleKey{6, 0}));
+}
+
+TEST(Streaming, TheFirstRowThatDiffersFromFullAttentionComesAfterTheCacheIsFull) {
+  const auto plan = Plan({"streaming", {{"num_sinks", 2}, {"recent_tokens", 5}}}, kLlama2);
+  const auto full = Plan({"full", {}}, kLlama2);
+  for (int64_t i = 0; i <= 7; ++i) EXPECT_EQ(ExpandPlan(plan, i, {}), ExpandPlan(full, i, {})) << i;
+  EXPECT_NE(ExpandPlan(plan, 8, {}), ExpandPlan(full, 8, {}));
+}
+
+TEST(SlidingWindow, SeesTheLastTokensOnly) {
+  const auto plan = Plan({"sliding_window", {{"window", 3}}}, kLlama2);
+  EXPECT_THAT(ExpandPlan(plan, 5, {}),
+              ElementsAre(VisibleKey{3, 2}, VisibleKey{4, 1}, VisibleKey{5, 0}));
+}
+
+// ReRoPE, w=2, query 5: distances (0,1,2,2,2,2).
+TEST(RectifiedRope, RectifiesDistances) {
+  const auto plan = Plan({"rerope", {{"window", 2}}}, kLlama2);
+  EXPECT_THAT(ExpandPlan(plan, 5, {}),
+              ElementsAre(VisibleKey{0, 2}, VisibleKey{1, 2}, VisibleKey{2, 2}, VisibleKey{3, 2},
+                          VisibleKey{4, 1}, VisibleKey{5, 0}));
+}
+
+// methods, table of LongHeads candidates: w=2, K=4, forced and candidate chunks by query chunk.
+TEST(LongHeads, ForcesTheFirstAndThePreviousChunk) {
+  ChunkSelection selection;
+  selection.chunk_tokens = 2;
+  for (int64_t own : {4, 5, 6, 7}) {
+    const ChunkView view = ViewChunks(selection, 2 * own, true);
+    EXPECT_EQ(view.num_forced, 2);
+    EXPECT_EQ(view.forced[0], 0);
+    EXPECT_EQ(view.forced[1], own - 1);
+    EXPECT_EQ(view.candidates_begin, 1);
+    EXPECT_EQ(view.candidates_end, own - 1);
+  }
+}
+
+// The released code at a chunk boundary in decode: the complete own chunk is the forced last one.
+TEST(LongHeads, ReplaysTheReleasedCodeAtAChunkBoundary) {
+  ChunkSelection selection;
+  selection.chunk_tokens = 2;
+  selection.decode_boundary = true;
+  const ChunkView view = ViewChunks(selection, 11, false);
+  EXPECT_EQ(view.num_forced, 1);
+  EXPECT_EQ(view.candidates_end, 5);
+  EXPECT_EQ(view.own_tokens, 2);
+  EXPECT_EQ(ViewChunks(selection, 10, false).num_forced, 2);
+  EXPECT_EQ(ViewChunks(selection, 11, true).num_forced, 2);
+}
+
+TEST(Truncation, KeepsTheWantedEndAndRoomForTheAnswer) {
+  const std::vector<int32_t> tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
+  PromptTruncation cut{5, 100, PromptTruncation::Side::kLeft};
+  EXPECT_THAT(TruncatePrompt(cut, tokens, 1), ElementsAre(5, 6, 7, 8, 9));
+  cut.side = PromptTruncation::Side::kRight;
+  EXPECT_THAT(TruncatePrompt(cut, tokens, 1), ElementsAre(0, 1, 2, 3, 4));
+  cut.side = PromptTruncation::Side::kCenter;
+  EXPECT_THAT(TruncatePrompt(cut, tokens, 1), ElementsAre(0, 1, 8, 9));
+  cut.reach_tokens = 6;
+  EXPECT_THAT(TruncatePrompt(cut, tokens, 2), ElementsAre(0, 1, 8, 9));
+  EXPECT_THAT(TruncatePrompt(cut, tokens, 4), ElementsAre(0, 9));
+  cut = {20, 100, PromptTruncation::Side::kLeft};
+  EXPECT_EQ(TruncatePrompt(cut, tokens, 1), tokens);
+}
+
 TEST(StrategyRegistry, NamesTheKnownStrategiesForAnUnknownOne) {
-  EXPECT_THAT(Refusal({"magic", {}}, kLlama2), HasSubstr("full, lm_infinite, long_heads"));
+  EXPECT_THAT(Refusal({"magic", {}}, kLlama2), HasSubstr("full, truncation, sliding_window, streaming, lm_infinite, long_heads, rerope"));
 }
 
 }  // namespace

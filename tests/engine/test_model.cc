@@ -93,7 +93,10 @@ std::vector<float> AllLogits(LoadedModel* model, const AttentionPlan& plan,
   std::vector<float> all;
   size_t piece = 0;
   while (stream.num_tokens() < static_cast<int64_t>(tokens.size())) {
-    const int left = static_cast<int>(tokens.size() - stream.num_tokens());
+    const int64_t known = static_cast<int64_t>(tokens.size());
+    const bool prompt = plan.IsPromptRow(stream.num_tokens());
+    const int64_t end = prompt ? std::min(known, plan.prompt_tokens) : stream.num_tokens() + 1;
+    const int left = static_cast<int>(end - stream.num_tokens());
     const int count = std::min(left, pieces[std::min(piece++, pieces.size() - 1)]);
     StepBatch batch;
     batch.num_rows = count;

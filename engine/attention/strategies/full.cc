@@ -7,13 +7,10 @@ namespace {
 class FullStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "full"; }
+  std::string source() const override { return "Vaswani et al. 2017"; }
 
   std::vector<StrategyParam> Params(const StrategySpec&, const StrategyLimits&) const override {
     return {};
-  }
-
-  absl::Status Validate(const StrategySpec&, const StrategyLimits&) const override {
-    return absl::OkStatus();
   }
 
   AttentionPlan Plan(const StrategySpec&, const StrategyLimits&) const override {

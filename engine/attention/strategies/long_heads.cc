@@ -10,10 +10,13 @@ constexpr int64_t kMinChunks = 4;  // first, previous, own and at least one free
 
 // LongHeads. Source: Lu et al. 2024, equations 1-3, with the rule of the released code that the
 // chunk before the query's own is always seen (three forced chunks, num_chunks - 3 free picks per
-// query head). The query sees itself in prefill as in decode, so both are the same function.
+// query head). The query sees itself in prefill as in decode, so both are the same function, unless
+// one of the flags that replay the released code is set. Under scaled positions the prompt is read
+// with them and the answer without (the paper's "LongHeads + PI / NTK"), unless scale_decode is set.
 class LongHeadsStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "long_heads"; }
+  std::string source() const override { return "Lu et al. 2024, LongHeads"; }
 
   std::vector<StrategyParam> Params(const StrategySpec& spec,
                                     const StrategyLimits& limits) const override {
@@ -25,7 +28,14 @@ class LongHeadsStrategy final : public AttentionStrategy {
     const int64_t attention = spec.Param("attention_length").value_or(default_attention);
     return {{"chunk_size", default_chunk, page, std::max(page, length / kMinChunks)},
             {"attention_length", default_attention, kMinChunks * page, length},
-            {"begin_selective_length", attention, kMinChunks * page, length}};
+            {"begin_selective_length", attention, kMinChunks * page, limits.reach()},
+            {"scorer", 1, 1, 4},
+            {"share", 1, 1, 4},
+            {"order", 1, 1, 3},
+            {"drop_first_chunk", 0, 0, 1},
+            {"scale_decode", 0, 0, 1},
+            {"prompt_skips_self", 0, 0, 1},
+            {"decode_boundary", 0, 0, 1}};
   }
 
   absl::Status Validate(const StrategySpec& spec, const StrategyLimits& limits) const override {
@@ -51,14 +61,29 @@ class LongHeadsStrategy final : public AttentionStrategy {
     return absl::OkStatus();
   }
 
+  LegalRow legal() const override {
+    return {.coca_strict = "chunk representations are undefined for CoCA keys",
+            .coca_slack = "chunk representations are undefined for CoCA keys"};
+  }
+
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
+    using Selection = ChunkSelection;
     const int64_t chunk = *spec.Param("chunk_size");
     const int64_t num_chunks = *spec.Param("attention_length") / chunk;
     const int64_t dense = *spec.Param("begin_selective_length");
     AttentionPlan plan;
-    plan.selection.chunk_tokens = static_cast<int>(chunk);
-    plan.selection.num_free_picks = static_cast<int>(num_chunks - 3);
-    plan.stages.push_back({.keys = AttentionStage::Keys::kContext, .rows_end = dense});
+    Selection& selection = plan.selection;
+    selection.chunk_tokens = static_cast<int>(chunk);
+    selection.num_free_picks = static_cast<int>(num_chunks - 3);
+    selection.scorer = static_cast<Selection::Scorer>(*spec.Param("scorer") - 1);
+    selection.share = static_cast<Selection::Share>(*spec.Param("share") - 1);
+    selection.order = static_cast<Selection::Order>(*spec.Param("order") - 1);
+    selection.first_chunk = *spec.Param("drop_first_chunk") == 0;
+    selection.prompt_skips_self = *spec.Param("prompt_skips_self") != 0;
+    selection.decode_boundary = *spec.Param("decode_boundary") != 0;
+    plan.unscaled_decode = *spec.Param("scale_decode") == 0;
+    // The released code lets the first answer token at S - 1 choose already.
+    plan.stages.push_back({.rows_end = dense});
     plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
                            .distance = AttentionStage::Distance::kCompacted,
                            .rows_begin = dense});

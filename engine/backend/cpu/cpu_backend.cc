@@ -1,18 +1,17 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/rope.h"
+#include "engine/backend/cpu/attention_context.h"
 #include "engine/backend/cpu/chunk_summary.h"
 #include "engine/backend/cpu/cpu_attention.h"
 #include "engine/backend/cpu/cpu_matrix.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kv_writer.h"
-#include "engine/backend/cpu/rotation_table.h"
+#include "engine/backend/cpu/rope_tables.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/worker_pool.h"
 
@@ -24,31 +23,15 @@ constexpr int kParallelRows = 8;
 // Weights that stay in the second-level cache while blocks of rows pass over them.
 constexpr int64_t kPanelGroupBytes = 512 << 10;
 
-// Everything about positions that is set up once: tables of rotations and the workers that use
-// them.
+// Everything about positions that outlives a step, and what a step is prepared with.
 struct AttentionState {
-  AttentionState(const AttentionSetup& s, const cpu::Kernels& kernels, int num_threads)
-      : setup(s),
-        frequencies(s.geometry.head_dim, s.rope_theta),
-        positions(&frequencies, 1),
-        pages(&frequencies, s.geometry.page_tokens),
-        workers(num_threads),
-        summarizers(num_threads) {
-    context.setup = &setup;
-    context.kernels = &kernels;
-    context.positions = &positions;
-    context.pages = &pages;
-    context.scale = 1.0f / std::sqrt(static_cast<float>(s.geometry.head_dim));
-    positions.Grow(s.geometry.page_tokens);
-  }
+  AttentionState(const AttentionSetup& s, int num_threads)
+      : setup(s), tables(s.geometry.page_tokens), workers(num_threads), summarizers(num_threads) {}
 
   const AttentionSetup setup;
-  const RopeFrequencies frequencies;
-  RotationTable positions;
-  RotationTable pages;
-  // Pinned distance to cos and sin, [2][head_dim / 2].
-  std::map<int64_t, std::vector<float>> pinned;
-  CpuAttentionContext context;
+  RopeTableCache tables;
+  std::vector<CpuAttentionContext> contexts;  // one per slice of the step
+  SharedChoice choice;
   std::vector<AttentionWorker> workers;
   std::vector<ChunkSummarizer> summarizers;
   std::vector<AttentionWorker::Block> blocks;
@@ -80,7 +63,10 @@ class CpuBackend final : public Backend {
 
  private:
   void ForRows(int num_rows, const std::function<void(int)>& body);
-  void PrepareTables(const StepBatch& batch);
+  void PrepareStep(const StepBatch& batch);
+  RopeTables* TablesOf(const Rotary* rotary);
+  RopeTables* TablesOf(const SequenceSlice& slice);
+  void GrowTables(const SequenceSlice& slice, RopeTables* tables) const;
   void PrepareBlocks(const StepBatch& batch, int layer);
 
   const Isa isa_;
@@ -104,7 +90,7 @@ absl::Status CpuBackend::SetupAttention(const AttentionSetup& setup) {
   if (g.num_kv_heads < 1 || g.num_heads % g.num_kv_heads != 0) {
     return absl::InvalidArgumentError("num_heads must be a multiple of num_kv_heads");
   }
-  attention_ = std::make_unique<AttentionState>(setup, kernels_, pool_.num_threads());
+  attention_ = std::make_unique<AttentionState>(setup, pool_.num_threads());
   return absl::OkStatus();
 }
 
@@ -173,46 +159,97 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
   });
 }
 
-void CpuBackend::PrepareTables(const StepBatch& batch) {
+RopeTables* CpuBackend::TablesOf(const Rotary* rotary) {
+  return attention_->tables.Get(rotary != nullptr ? *rotary : attention_->setup.rotary);
+}
+
+RopeTables* CpuBackend::TablesOf(const SequenceSlice& slice) {
+  const AttentionPlan& plan = *slice.plan;
+  const bool prompt = plan.IsPromptRow(slice.first_position);
+  if (plan.dynamic_base) {
+    const int64_t length = prompt && plan.prompt_tokens != kUnbounded
+                               ? plan.prompt_tokens
+                               : slice.first_position + slice.num_rows;
+    return attention_->tables.Get(
+        DynamicRotary(*plan.dynamic_base, attention_->setup.geometry.head_dim, length));
+  }
+  if (!prompt && plan.decode_rotary != nullptr) return TablesOf(plan.decode_rotary.get());
+  return TablesOf(plan.rotary.get());
+}
+
+// Every rotation that a row of the slice may need.
+void CpuBackend::GrowTables(const SequenceSlice& slice, RopeTables* tables) const {
   const KvGeometry& g = attention_->setup.geometry;
+  const AttentionPlan& plan = *slice.plan;
+  const int64_t last = slice.first_position + slice.num_rows - 1;
+  for (const AttentionStage& stage : plan.stages) {
+    if (stage.distance == AttentionStage::Distance::kPinned) {
+      tables->AddFixed(stage.distance_limit);
+      continue;
+    }
+    int64_t distance = 0;
+    if (stage.keys == AttentionStage::Keys::kChunks) {
+      distance = int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens;
+    } else if (stage.distance == AttentionStage::Distance::kClamped) {
+      distance = std::min(last, stage.distance_limit);
+    } else {
+      distance = std::min(std::min(last, stage.rows_end - 1), stage.band_end) + g.page_tokens;
+    }
+    tables->pages.Grow(distance / g.page_tokens + 1);
+  }
+  if (!plan.selection.enabled()) return;
+  tables->positions.Grow(plan.selection.chunk_tokens);
+  tables->pages.Grow(plan.selection.chunk_tokens / g.page_tokens);
+}
+
+void CpuBackend::PrepareStep(const StepBatch& batch) {
+  const KvGeometry& g = attention_->setup.geometry;
+  attention_->tables.BeginStep();
+  attention_->contexts.clear();
+  SharedChoice& choice = attention_->choice;
+  choice.picks_per_head = 0;
   for (const SequenceSlice& slice : batch.slices) {
     const AttentionPlan& plan = *slice.plan;
-    const int64_t last = slice.first_position + slice.num_rows - 1;
-    for (const AttentionStage& stage : plan.stages) {
-      int64_t distance = 0;
-      if (stage.keys == AttentionStage::Keys::kChunks) {
-        distance = int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens;
-      } else if (stage.distance == AttentionStage::Distance::kTrue) {
-        const int64_t last_row = std::min(last, stage.rows_end - 1);
-        distance = std::min(last_row, stage.band_end) + g.page_tokens;
-      } else if (!attention_->pinned.contains(stage.pinned_distance)) {
-        std::vector<float>& table = attention_->pinned[stage.pinned_distance];
-        table.resize(g.head_dim);
-        attention_->frequencies.Fill(stage.pinned_distance, table.data(),
-                                     table.data() + g.head_dim / 2);
-      }
-      attention_->pages.Grow(distance / g.page_tokens + 1);
+    CpuAttentionContext context;
+    context.setup = &attention_->setup;
+    context.kernels = &kernels_;
+    context.slice = &slice;
+    context.choice = &choice;
+    RopeTables* tables = TablesOf(slice);
+    GrowTables(slice, tables);
+    context.rope = context.summary_rope = tables;
+    if (plan.decode_rotary != nullptr) {
+      RopeTables* summary = TablesOf(plan.decode_rotary.get());
+      GrowTables(slice, summary);
+      context.summary_rope = summary;
     }
+    attention_->contexts.push_back(context);
     if (!plan.selection.enabled()) continue;
-    attention_->positions.Grow(plan.selection.chunk_tokens);
+    const int64_t picks = plan.selection.num_free_picks;
     slice.pending_queries->data.resize(int64_t{g.num_layers} * g.num_heads *
                                        plan.selection.chunk_tokens * g.padded_dim);
+    if (slice.picks != nullptr) slice.picks->picks.assign(g.num_layers * g.num_heads * picks, {});
+    if (plan.selection.share == ChunkSelection::Share::kLayers) {
+      choice.picks_per_head = std::max(choice.picks_per_head, plan.selection.num_free_picks);
+    }
   }
+  const size_t queries = static_cast<size_t>(batch.num_rows) * g.num_heads;
+  choice.picks.resize(queries * choice.picks_per_head);
+  choice.counts.resize(choice.picks_per_head > 0 ? queries : 0);
 }
 
 void CpuBackend::StoreKv(const StepBatch& batch, int layer, const float* qkv) {
-  if (layer == 0) PrepareTables(batch);
-  WriteKv(attention_->setup, kernels_, attention_->positions, &pool_, batch, layer, qkv);
+  if (layer == 0) PrepareStep(batch);
+  WriteKv(attention_->contexts, &pool_, layer, qkv);
 }
 
 void CpuBackend::SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) {
   const int num_heads = attention_->setup.geometry.num_heads;
   const int64_t num_tasks = static_cast<int64_t>(batch.slices.size()) * num_heads;
   pool_.ParallelFor(num_tasks, [&](int64_t task, int thread) {
-    const SequenceSlice& slice = batch.slices[task / num_heads];
-    if (!slice.plan->selection.enabled()) return;
-    attention_->summarizers[thread].Run(attention_->context, slice, layer,
-                                        static_cast<int>(task % num_heads), qkv);
+    const CpuAttentionContext& context = attention_->contexts[task / num_heads];
+    if (!context.plan().selection.enabled()) return;
+    attention_->summarizers[thread].Run(context, layer, static_cast<int>(task % num_heads), qkv);
   });
 }
 
@@ -220,25 +257,16 @@ void CpuBackend::PrepareBlocks(const StepBatch& batch, int layer) {
   const KvGeometry& g = attention_->setup.geometry;
   const int block_tokens = AttentionWorker::BlockTokens(g);
   attention_->blocks.clear();
-  for (const SequenceSlice& slice : batch.slices) {
-    const std::vector<float>* pinned = nullptr;
-    for (const AttentionStage& stage : slice.plan->stages) {
-      if (stage.distance == AttentionStage::Distance::kPinned) {
-        pinned = &attention_->pinned.at(stage.pinned_distance);
-      }
-    }
+  for (size_t s = 0; s < batch.slices.size(); ++s) {
+    const SequenceSlice& slice = batch.slices[s];
     for (int row = 0; row < slice.num_rows; row += block_tokens) {
       for (int kv_head = 0; kv_head < g.num_kv_heads; ++kv_head) {
         AttentionWorker::Block block;
-        block.slice = &slice;
+        block.context = &attention_->contexts[s];
         block.first_row = row;
         block.num_rows = std::min(block_tokens, slice.num_rows - row);
         block.kv_head = kv_head;
         block.layer = layer;
-        if (pinned != nullptr) {
-          block.pinned_cos = pinned->data();
-          block.pinned_sin = pinned->data() + g.head_dim / 2;
-        }
         attention_->blocks.push_back(block);
       }
     }
@@ -248,7 +276,7 @@ void CpuBackend::PrepareBlocks(const StepBatch& batch, int layer) {
 void CpuBackend::Attend(const StepBatch& batch, int layer, const float* qkv, float* out) {
   PrepareBlocks(batch, layer);
   pool_.ParallelFor(static_cast<int64_t>(attention_->blocks.size()), [&](int64_t task, int thread) {
-    attention_->workers[thread].Run(attention_->context, attention_->blocks[task], qkv, out);
+    attention_->workers[thread].Run(attention_->blocks[task], qkv, out);
   });
 }
 

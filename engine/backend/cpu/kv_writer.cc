@@ -1,5 +1,6 @@
 #include "engine/backend/cpu/kv_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -48,37 +49,47 @@ class SliceWriter {
   std::byte* const values_;
 };
 
+bool SinksAreRotated(const AttentionPlan& plan) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const AttentionStage& stage) {
+    return stage.keys == AttentionStage::Keys::kSinks &&
+           stage.distance == AttentionStage::Distance::kClamped;
+  });
+}
+
+void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, const float* qkv) {
+  const KvGeometry& g = context.geometry();
+  const SequenceSlice& slice = *context.slice;
+  const int64_t offset = g.slice_offset(layer, kv_head);
+  const bool rotated_sinks = SinksAreRotated(*slice.plan);
+  std::array<float, kMaxHeadDim> rotated;
+  for (int i = 0; i < slice.num_rows; ++i) {
+    const int64_t position = slice.first_position + i;
+    const int token = static_cast<int>(position % g.page_tokens);
+    const int64_t page = position / g.page_tokens;
+    const float* key = context.Query(qkv, i, g.num_heads + kv_head);
+    const float* value = key + int64_t{g.num_kv_heads} * g.head_dim;
+    const RotationTable& positions = context.rope->positions;
+    context.kernels->rotate(key, positions.Cos(token), positions.Sin(token), 1.0f, g.head_dim / 2,
+                            rotated.data());
+    SliceWriter writer(g, context.setup->kv.Frame(slice.pages[page - slice.first_page]) + offset);
+    if (token == 0) writer.Clear();
+    writer.Write(token, context.raw_keys() ? key : rotated.data(), value);
+    if (position >= slice.plan->retention.num_sinks) continue;
+    SliceWriter sink(g, context.setup->kv.Frame(slice.sinks[page]) + offset);
+    if (token == 0) sink.Clear();
+    sink.Write(token, rotated_sinks ? rotated.data() : key, value);
+  }
+}
+
 }  // namespace
 
-void WriteKv(const AttentionSetup& setup, const cpu::Kernels& kernels,
-             const RotationTable& positions, WorkerPool* pool, const StepBatch& batch, int layer,
+void WriteKv(std::span<const CpuAttentionContext> contexts, WorkerPool* pool, int layer,
              const float* qkv) {
-  const KvGeometry& g = setup.geometry;
-  const int64_t width = int64_t{g.num_heads + 2 * g.num_kv_heads} * g.head_dim;
-  const auto write_slice = [&](const SequenceSlice& slice, int kv_head) {
-    const int64_t offset = g.slice_offset(layer, kv_head);
-    std::array<float, kMaxHeadDim> rotated;
-    for (int i = 0; i < slice.num_rows; ++i) {
-      const int64_t position = slice.first_position + i;
-      const int token = static_cast<int>(position % g.page_tokens);
-      const int64_t page = position / g.page_tokens;
-      const float* row = qkv + (slice.row_begin + i) * width;
-      const float* key = row + int64_t{g.num_heads + kv_head} * g.head_dim;
-      const float* value = key + int64_t{g.num_kv_heads} * g.head_dim;
-      kernels.rotate(key, positions.Cos(token), positions.Sin(token), 1.0f, g.head_dim / 2,
-                     rotated.data());
-      SliceWriter writer(g, setup.kv.Frame(slice.pages[page - slice.first_page]) + offset);
-      if (token == 0) writer.Clear();
-      writer.Write(token, rotated.data(), value);
-      if (position >= slice.plan->retention.num_sinks) continue;
-      SliceWriter sink(g, setup.kv.Frame(slice.sinks[page]) + offset);
-      if (token == 0) sink.Clear();
-      sink.Write(token, key, value);
-    }
-  };
-  const int64_t num_tasks = static_cast<int64_t>(batch.slices.size()) * g.num_kv_heads;
+  if (contexts.empty()) return;
+  const int num_kv_heads = contexts[0].geometry().num_kv_heads;
+  const int64_t num_tasks = static_cast<int64_t>(contexts.size()) * num_kv_heads;
   pool->ParallelFor(num_tasks, [&](int64_t task, int) {
-    write_slice(batch.slices[task / g.num_kv_heads], static_cast<int>(task % g.num_kv_heads));
+    WriteSlice(contexts[task / num_kv_heads], layer, static_cast<int>(task % num_kv_heads), qkv);
   });
 }
 

@@ -12,7 +12,7 @@ void RotationTable::Grow(int64_t count) {
   values_.resize(new_count * 2 * half_);
   for (int64_t i = old_count; i < new_count; ++i) {
     float* at = &values_[i * 2 * half_];
-    frequencies_->Fill(i * stride_, at, at + half_);
+    FillRotation(theta_, i * stride_, at, at + half_);
   }
 }
 

@@ -11,8 +11,8 @@ namespace folio {
 // thread only; reads from any thread in between.
 class RotationTable {
  public:
-  RotationTable(const RopeFrequencies* frequencies, int64_t stride)
-      : frequencies_(frequencies), stride_(stride), half_(frequencies->dim() / 2) {}
+  RotationTable(std::vector<float> theta, int64_t stride)
+      : theta_(std::move(theta)), stride_(stride), half_(static_cast<int>(theta_.size())) {}
 
   // Makes entries 0 .. count-1 available.
   void Grow(int64_t count);
@@ -22,7 +22,7 @@ class RotationTable {
   const float* Sin(int64_t index) const { return &values_[index * 2 * half_ + half_]; }
 
  private:
-  const RopeFrequencies* const frequencies_;
+  const std::vector<float> theta_;
   const int64_t stride_;
   const int half_;
   std::vector<float> values_;  // [count][cos half, sin half]

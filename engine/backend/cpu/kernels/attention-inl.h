@@ -137,6 +137,13 @@ FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, in
   }
 }
 
+// Adds the biases of one row (ALiBi).
+void AddBias(float* scores, int page_tokens, float offset, float slope) {
+  for (int t = 0; t < page_tokens; t += kTileTokens) {
+    Store(scores + t, AddRamp(Load(scores + t), t, offset, slope));
+  }
+}
+
 // Hides the tokens outside [lo, hi) of one row; returns its new maximum.
 float MaskScores(float* scores, int page_tokens, int lo, int hi, float max) {
   Vec page_max = Splat(max);
@@ -175,6 +182,9 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   int end = 0;
   for (int r = 0; r < kRows; ++r) {
     const float old_max = args.state[first_row + r][dim];
+    if (args.biased) {
+      AddBias(p[r], page_tokens, args.bias[first_row + r], args.bias_slope[first_row + r]);
+    }
     max[r] = MaskScores(p[r], page_tokens, args.lo[first_row + r], args.hi[first_row + r], old_max);
     change[r] = old_max - max[r];
     begin = std::min(begin, args.lo[first_row + r]);

@@ -53,6 +53,10 @@ struct AttendPageArgs {
   std::array<int, kQueryRows> lo;
   std::array<int, kQueryRows> hi;
   std::array<float*, kQueryRows> state;
+  // Per row, if biased: bias + bias_slope * token is added to the score of a token of the page.
+  bool biased = false;
+  std::array<float, kQueryRows> bias;
+  std::array<float, kQueryRows> bias_slope;
 };
 
 // Representations of 16 chunks, [dim][16], against up to kQueryRows queries.

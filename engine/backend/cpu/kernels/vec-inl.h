@@ -242,6 +242,15 @@ FOLIO_INLINE Vec MaskOutside(Vec v, int first, int lo, int hi) {
   });
 }
 
+// v + (offset + slope * token) where lane 0 is token `first`.
+FOLIO_INLINE Vec AddRamp(Vec v, int first, float offset, float slope) {
+  return ForRegs<Vec>([&](int i) {
+    const IntReg token =
+        LaneNumbers(std::make_integer_sequence<int, kLanes>()) + (first + i * kLanes);
+    return v.r[i] + (SplatReg(offset) + SplatReg(slope) * __builtin_convertvector(token, Reg));
+  });
+}
+
 // One bit for each of the first kLanes elements that is above the threshold.
 FOLIO_INLINE uint32_t LanesAboveReg(Reg v, Reg threshold) {
 #if defined(__AVX512F__)

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/attention/attention_strategy.h"
+#include "engine/attention/position_schemes.h"
+#include "engine/types/attention_plan.h"
+#include "engine/types/position.h"
+#include "engine/types/request.h"
+
+namespace folio {
+
+// Payload of an error: "strategy" or "position", the part of the spec that is wrong.
+inline constexpr char kFieldPayload[] = "folio/field";
+
+// What strategies and schemes may assume about a loaded model.
+struct AttentionModel {
+  StrategyLimits limits;
+  PositionKind kind = PositionKind::kRope;
+  RopeModel rope;
+};
+
+// Fills in every default of strategy and scheme and checks them, alone and together (methods,
+// section 13). An empty strategy is `default_strategy`, an empty scheme the checkpoint's own.
+// Errors: INVALID_ARGUMENT with the parameter and its limit, or the reason why the two do not go
+// together.
+absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
+                                               const StrategySpec& default_strategy,
+                                               const AttentionModel& model,
+                                               const PositionRequest& request);
+
+// Why a strategy does not go with a column of positions on a kind of model; nullopt if it does.
+std::optional<std::string> WhyIllegal(const AttentionStrategy& strategy, PositionColumn column,
+                                      PositionKind kind);
+
+// The plan of a resolved spec for a prompt of `prompt_tokens` tokens (kUnbounded: an upload).
+AttentionPlan PlanFor(const AttentionSpec& resolved, const AttentionModel& model,
+                      int64_t prompt_tokens = kUnbounded);
+
+}  // namespace folio

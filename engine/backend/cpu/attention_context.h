@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/backend/backend.h"
+#include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/rope_tables.h"
+
+namespace folio {
+
+// Choices of chunks that layer 0 made for the rows of a step and later layers take over
+// (ChunkSelection::Share::kLayers).
+struct SharedChoice {
+  // [step rows][num_heads][picks_per_head], ascending; counts [step rows][num_heads].
+  std::vector<int64_t> picks;
+  std::vector<int> counts;
+  int picks_per_head = 0;
+};
+
+// What the attention code of the CPU backend works with for one slice of a step. Borrowed; tables
+// are grown before use.
+struct CpuAttentionContext {
+  const AttentionSetup* setup = nullptr;
+  const cpu::Kernels* kernels = nullptr;
+  const SequenceSlice* slice = nullptr;
+  const RopeTables* rope = nullptr;
+  // Of the chunk representations, and of the answer.
+  const RopeTables* summary_rope = nullptr;
+  SharedChoice* choice = nullptr;
+
+  const KvGeometry& geometry() const { return setup->geometry; }
+  const AttentionPlan& plan() const { return *slice->plan; }
+  int group_size() const { return geometry().num_heads / geometry().num_kv_heads; }
+  bool raw_keys() const { return plan().key_form == KeyForm::kRaw; }
+  // 1 / sqrt(head_dim), and the factor of the position scheme.
+  float Scale(const RopeTables& tables) const;
+  // Query of one head in a row of the slice, not rotated.
+  const float* Query(const float* qkv, int row, int head) const {
+    const KvGeometry& g = geometry();
+    return qkv + int64_t{slice->row_begin + row} * (g.num_heads + 2 * g.num_kv_heads) * g.head_dim +
+           int64_t{head} * g.head_dim;
+  }
+  // Keys as they are stored, and values, of one slice of a page.
+  const std::byte* Keys(FrameId frame, int layer, int kv_head) const {
+    return setup->kv.Frame(frame) + geometry().slice_offset(layer, kv_head);
+  }
+  const std::byte* Values(FrameId frame, int layer, int kv_head) const {
+    return Keys(frame, layer, kv_head) + geometry().half_slice_bytes();
+  }
+  float* SummaryTile(FrameId frame, int layer, int head) const {
+    return reinterpret_cast<float*>(setup->summaries.Frame(frame) +
+                                    geometry().summary_offset(layer, head));
+  }
+};
+
+// Keys of pages in page-rotated form, whatever the form they are stored in. One per thread.
+class PageKeys {
+ public:
+  // Valid until the next call.
+  const std::byte* Rotated(const CpuAttentionContext& context, const RopeTables& rope,
+                           FrameId frame, int layer, int kv_head);
+
+ private:
+  std::vector<std::byte> scratch_;
+};
+
+// One key (stored form) or value of a slice as fp32, head_dim values.
+void ReadKey(const KvGeometry& geometry, const std::byte* keys, int token, float* out);
+void ReadValue(const KvGeometry& geometry, const std::byte* values, int token, float* out);
+
+}  // namespace folio

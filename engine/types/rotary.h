@@ -1,0 +1,17 @@
+#pragma once
+
+#include <vector>
+
+namespace folio {
+
+// What a position scheme does to attention, as numbers: pair m of a query or key at position p is
+// turned by p * theta[m], and every logit is multiplied by logit_factor.
+struct Rotary {
+  // [head_dim / 2] radians per token; 0: the pair is not rotated (partial rotary, ALiBi).
+  std::vector<float> theta;
+  float logit_factor = 1.0f;
+
+  auto operator<=>(const Rotary&) const = default;
+};
+
+}  // namespace folio
