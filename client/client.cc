@@ -193,4 +193,12 @@ absl::StatusOr<v1::ServerInfo> Client::GetServerInfo(const CallOptions& options)
   return info;
 }
 
+absl::StatusOr<v1::ListStrategiesResponse> Client::ListStrategies(const CallOptions& options) {
+  v1::ListStrategiesResponse list;
+  const absl::Status status = CallUnary(*stubs_->control, &Stubs::Control::ListStrategies, options,
+                                        v1::ListStrategiesRequest(), &list);
+  if (!status.ok()) return status;
+  return list;
+}
+
 }  // namespace folio::client

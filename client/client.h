@@ -78,6 +78,7 @@ class Client {
   absl::StatusOr<std::string> Detokenize(const std::vector<uint32_t>& token_ids,
                                          const CallOptions& options = {});
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
+  absl::StatusOr<v1::ListStrategiesResponse> ListStrategies(const CallOptions& options = {});
 
  private:
   struct Stubs;

@@ -1,68 +1,155 @@
 #include "client/strategy.h"
 
+#include <google/protobuf/descriptor.h>
+
+#include <cmath>
 #include <cstdint>
-#include <string>
+#include <limits>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "proto/method.h"
 
 namespace folio::client {
 namespace {
 
-void AddParameter(const char* name, bool is_set, uint32_t value,
-                  std::vector<std::string>* parameters) {
-  if (is_set) parameters->push_back(absl::StrCat(name, "=", value));
+using google::protobuf::Descriptor;
+using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+std::string MethodNames(const Descriptor& holder) {
+  std::vector<std::string> names;
+  for (int i = 0; i < holder.field_count(); ++i) {
+    if (v1::FindMethod(holder, holder.field(i)->name()) != nullptr) {
+      names.push_back(holder.field(i)->name());
+    }
+  }
+  return absl::StrJoin(names, ", ");
+}
+
+std::string ParameterNames(const Descriptor& method) {
+  std::vector<std::string> names;
+  for (int i = 0; i < method.field_count(); ++i) names.push_back(method.field(i)->name());
+  return names.empty() ? "none" : absl::StrJoin(names, ", ");
+}
+
+std::optional<double> ParseEnum(const EnumDescriptor& type, const std::string& text,
+                                std::string* known) {
+  std::vector<std::string> names;
+  for (int i = 1; i < type.value_count(); ++i) {
+    names.push_back(v1::ShortEnumName(*type.value(i)));
+    if (names.back() == text) return type.value(i)->number();
+  }
+  *known = absl::StrCat("one of ", absl::StrJoin(names, ", "));
+  return std::nullopt;
+}
+
+// The number behind the text of a parameter; else what is expected.
+std::optional<double> ParseNumber(const FieldDescriptor& field, const std::string& text,
+                                  std::string* expected) {
+  double number = 0;
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return ParseEnum(*field.enum_type(), text, expected);
+    case FieldDescriptor::CPPTYPE_BOOL: {
+      bool value = false;
+      *expected = "true or false";
+      if (absl::SimpleAtob(text, &value)) return value ? 1 : 0;
+      return std::nullopt;
+    }
+    case FieldDescriptor::CPPTYPE_UINT32: {
+      uint32_t value = 0;
+      *expected = "a whole number";
+      if (absl::SimpleAtoi(text, &value)) return value;
+      return std::nullopt;
+    }
+    default:
+      *expected = "a number";
+      if (absl::SimpleAtod(text, &number) && std::isfinite(number)) return number;
+      return std::nullopt;
+  }
+}
+
+absl::Status ParseMethod(const std::string& text, const char* kind, Message* holder) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  v1::MethodFields method;
+  method.name = parts.first;
+  const Descriptor& descriptor = *holder->GetDescriptor();
+  const FieldDescriptor* field = v1::FindMethod(descriptor, method.name);
+  if (field == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("unknown ", kind, " '", method.name,
+                                                   "': choose one of ", MethodNames(descriptor)));
+  }
+  for (absl::string_view item : absl::StrSplit(parts.second, ',', absl::SkipEmpty())) {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(item, absl::MaxSplits('=', 1));
+    const FieldDescriptor* parameter = field->message_type()->FindFieldByName(pair.first);
+    if (parameter == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(method.name, " has no parameter '", pair.first,
+                       "', only: ", ParameterNames(*field->message_type())));
+    }
+    std::string expected;
+    const std::optional<double> number = ParseNumber(*parameter, pair.second, &expected);
+    if (!number) {
+      return absl::InvalidArgumentError(absl::StrCat(method.name, ".", pair.first, " is '",
+                                                     pair.second, "', must be ", expected));
+    }
+    method.parameters.emplace_back(pair.first, *number);
+  }
+  v1::WriteMethod(method, holder);
+  return absl::OkStatus();
+}
+
+std::string ShowNumber(const Message& holder, const std::string& method, const std::string& name,
+                       double value) {
+  const FieldDescriptor* field = v1::FindMethod(*holder.GetDescriptor(), method);
+  const FieldDescriptor* parameter =
+      field == nullptr ? nullptr : field->message_type()->FindFieldByName(name);
+  if (parameter != nullptr && parameter->enum_type() != nullptr) {
+    const auto* known = parameter->enum_type()->FindValueByNumber(static_cast<int>(value));
+    if (known != nullptr) return v1::ShortEnumName(*known);
+  }
+  if (parameter != nullptr && parameter->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+    return value != 0 ? "true" : "false";
+  }
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? absl::StrCat(static_cast<int64_t>(value)) : absl::StrCat(value);
 }
 
 }  // namespace
 
-absl::StatusOr<v1::AttentionStrategy> StrategyFromName(const std::string& name) {
+absl::StatusOr<v1::AttentionStrategy> ParseStrategy(const std::string& text) {
   v1::AttentionStrategy strategy;
-  if (name == "full") {
-    strategy.mutable_full();
-  } else if (name == "lm_infinite") {
-    strategy.mutable_lm_infinite();
-  } else if (name == "long_heads") {
-    strategy.mutable_long_heads();
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown strategy '", name, "': choose full, lm_infinite or long_heads"));
-  }
+  if (absl::Status status = ParseMethod(text, "strategy", &strategy); !status.ok()) return status;
   return strategy;
 }
 
-std::string StrategyName(const v1::AttentionStrategy& strategy) {
-  switch (strategy.strategy_case()) {
-    case v1::AttentionStrategy::kFull:
-      return "full";
-    case v1::AttentionStrategy::kLmInfinite:
-      return "lm_infinite";
-    case v1::AttentionStrategy::kLongHeads:
-      return "long_heads";
-    case v1::AttentionStrategy::STRATEGY_NOT_SET:
-      break;
+absl::StatusOr<v1::PositionScheme> ParsePosition(const std::string& text) {
+  v1::PositionScheme scheme;
+  if (absl::Status status = ParseMethod(text, "position scheme", &scheme); !status.ok()) {
+    return status;
   }
-  return "default";
+  return scheme;
 }
 
-std::string DescribeStrategy(const v1::AttentionStrategy& strategy) {
+std::string MethodName(const Message& method) {
+  std::string name = v1::ReadMethod(method).name;
+  return name.empty() ? "default" : name;
+}
+
+std::string DescribeMethod(const Message& method) {
+  const v1::MethodFields fields = v1::ReadMethod(method);
+  if (fields.name.empty()) return "default";
   std::vector<std::string> parameters;
-  if (strategy.has_lm_infinite()) {
-    const v1::LmInfinite& p = strategy.lm_infinite();
-    AddParameter("num_sinks", p.has_num_sinks(), p.num_sinks(), &parameters);
-    AddParameter("window", p.has_window(), p.window(), &parameters);
-    AddParameter("distance_limit", p.has_distance_limit(), p.distance_limit(), &parameters);
-  } else if (strategy.has_long_heads()) {
-    const v1::LongHeads& p = strategy.long_heads();
-    AddParameter("chunk_size", p.has_chunk_size(), p.chunk_size(), &parameters);
-    AddParameter("attention_length", p.has_attention_length(), p.attention_length(), &parameters);
-    AddParameter("begin_selective_length", p.has_begin_selective_length(),
-                 p.begin_selective_length(), &parameters);
+  for (const auto& [name, value] : fields.parameters) {
+    parameters.push_back(absl::StrCat(name, "=", ShowNumber(method, fields.name, name, value)));
   }
-  const std::string name = StrategyName(strategy);
-  if (parameters.empty()) return name;
-  return absl::StrCat(name, "(", absl::StrJoin(parameters, ","), ")");
+  if (parameters.empty()) return fields.name;
+  return absl::StrCat(fields.name, ":", absl::StrJoin(parameters, ","));
 }
 
 }  // namespace folio::client

@@ -1,7 +1,8 @@
-// Names of the attention strategies. Pure functions, thread-safe.
+// Attention strategies and position schemes as text. Pure functions, thread-safe.
 #ifndef FOLIO_CLIENT_STRATEGY_H_
 #define FOLIO_CLIENT_STRATEGY_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -9,16 +10,19 @@
 
 namespace folio::client {
 
-// "full", "lm_infinite" or "long_heads", with default parameters.
-// Errors: INVALID_ARGUMENT for any other name.
-absl::StatusOr<v1::AttentionStrategy> StrategyFromName(const std::string& name);
+// A method with parameters: "long_heads", "long_heads:chunk_size=16,scorer=quest",
+// "yarn:factor=8". Parameters are the fields of the method's message; enumerations by name in lower
+// case, booleans as true or false. Errors: INVALID_ARGUMENT for an unknown name, parameter or
+// value, listing the known ones.
+absl::StatusOr<v1::AttentionStrategy> ParseStrategy(const std::string& text);
+absl::StatusOr<v1::PositionScheme> ParsePosition(const std::string& text);
 
-// The name of a strategy; "default" if none is set.
-std::string StrategyName(const v1::AttentionStrategy& strategy);
+// The name of a method; "default" if none is set.
+std::string MethodName(const google::protobuf::Message& method);
 
-// Name and the parameters that are set: "long_heads(chunk_size=16,attention_length=512)". The order
-// of the parameters is fixed, so that equal strategies give equal text.
-std::string DescribeStrategy(const v1::AttentionStrategy& strategy);
+// Name and the parameters that are set, as Parse reads it. The order of the parameters is fixed, so
+// that equal methods give equal text.
+std::string DescribeMethod(const google::protobuf::Message& method);
 
 }  // namespace folio::client
 

@@ -94,6 +94,7 @@ class UploadAttempt {
     header->set_document_id(document_id_);
     header->set_display_name(options_.display_name);
     if (options_.strategy.has_value()) *header->mutable_strategy() = *options_.strategy;
+    if (options_.position.has_value()) *header->mutable_position() = *options_.position;
     header->set_detach(options_.detach);
     stream_->Write(request);
   }

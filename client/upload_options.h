@@ -19,6 +19,7 @@ struct UploadOptions {
   std::string display_name;
   // How the document is prefilled; the server's default when unset.
   std::optional<v1::AttentionStrategy> strategy;
+  std::optional<v1::PositionScheme> position;
   // Return as soon as the server has the whole text; it goes on with the prefill alone.
   bool detach = false;
   // A finished document with this id is the wanted one: wait for it and return it instead of

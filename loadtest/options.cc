@@ -135,7 +135,7 @@ absl::StatusOr<WeightedNames> ParseWeightedNames(const std::string& text) {
   if (!names.ok()) return names;
   for (const auto& [name, weight] : *names) {
     if (name == "default") continue;
-    const auto strategy = client::StrategyFromName(name);
+    const auto strategy = client::ParseStrategy(name);
     if (!strategy.ok()) return strategy.status();
   }
   return names;

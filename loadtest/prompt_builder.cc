@@ -61,7 +61,7 @@ v1::GenerateRequest PromptBuilder::BuildRequest(const RequestSpec& spec,
       absl::StrCat(spec.probe ? "probe-" : "load-", options.seed, "-", spec.index));
   request.set_prompt(BuildPrompt(spec.prompt_tokens, spec.seed));
   if (spec.strategy != "default") {
-    const auto strategy = client::StrategyFromName(spec.strategy);
+    const auto strategy = client::ParseStrategy(spec.strategy);
     if (strategy.ok()) *request.mutable_strategy() = *strategy;
   }
   request.mutable_sampling()->set_temperature(spec.greedy ? 0.0f : kSampledTemperature);

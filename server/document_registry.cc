@@ -26,7 +26,7 @@ absl::StatusOr<DocumentRegistry::Opened> DocumentRegistry::FindOrCreate(const Fr
   }
   const std::string id = fresh.id.empty() ? FreshId() : fresh.id;
   auto state =
-      std::make_shared<UploadState>(id, fresh.display_name, fresh.strategy, fresh.tokenizer);
+      std::make_shared<UploadState>(id, fresh.display_name, fresh.attention, fresh.tokenizer);
   documents_.emplace(id, state);
   return Opened{std::move(state), true};
 }
@@ -61,7 +61,7 @@ int DocumentRegistry::size() const {
 DocumentInfo DescribeDocument(const Engine& engine, const UploadState& state) {
   DocumentInfo info = engine.GetDocument(state.id).value_or(DocumentInfo{});
   info.id = state.id;
-  if (info.strategy.name.empty()) info.strategy = state.strategy;
+  if (info.attention.strategy.name.empty()) info.attention = state.attention;
   std::lock_guard<std::mutex> lock(state.mu);
   if (!state.error.ok()) info.status = state.error;
   return info;

@@ -29,16 +29,16 @@ class Uploader {
 // What the server knows of one document beside its tokens. It survives the connection that began
 // it, for the next one to go on; a call that uses it keeps it alive after a deletion.
 struct UploadState {
-  UploadState(std::string document_id, std::string name, StrategySpec spec,
+  UploadState(std::string document_id, std::string name, AttentionSpec spec,
               const Tokenizer& document_tokenizer)
       : id(std::move(document_id)),
         display_name(std::move(name)),
-        strategy(std::move(spec)),
+        attention(std::move(spec)),
         tokenizer(document_tokenizer) {}
 
   const std::string id;
   const std::string display_name;
-  const StrategySpec strategy;
+  const AttentionSpec attention;
   const std::time_t create_time = std::time(nullptr);
 
   // Held for a whole part: parts are tokenised and appended one after the other. Prompt pool
@@ -65,12 +65,12 @@ class DocumentRegistry {
 
   explicit DocumentRegistry(int max_documents) : max_documents_(max_documents) {}
 
-  // The state of the document; a new one from display_name, strategy and tokenizer of `fresh`,
+  // The state of the document; a new one from display_name, attention and tokenizer of `fresh`,
   // whose empty id is replaced. Errors: RESOURCE_EXHAUSTED when there are too many documents.
   struct Fresh {
     std::string id;
     std::string display_name;
-    StrategySpec strategy;
+    AttentionSpec attention;
     const Tokenizer& tokenizer;
   };
   absl::StatusOr<Opened> FindOrCreate(const Fresh& fresh);

@@ -121,10 +121,11 @@ grpc::Status GenerateCall::TryPrepare() {
   if (grpc::Status status = FromProto(*request_, context_->options, &spec); !status.ok()) {
     return status;
   }
-  auto resolved = engine_->ResolveStrategy(spec.strategy);
-  if (!resolved.ok()) return BadField("strategy", std::string(resolved.status().message()));
-  spec.strategy = *std::move(resolved);
   if (grpc::Status status = Tokenise(&spec); !status.ok()) return status;
+  const PositionRequest text = {PromptTokens(spec) + spec.stop.max_new_tokens, has_document_};
+  auto resolved = engine_->ResolveAttention(spec.attention, text);
+  if (!resolved.ok()) return BadAttention(resolved.status(), "");
+  spec.attention = *std::move(resolved);
   if (grpc::Status status = ended(); !status.ok()) return status;
   return Submit(std::move(spec));
 }
@@ -167,18 +168,21 @@ grpc::Status GenerateCall::Tokenise(GenerateSpec* spec) const {
   return grpc::Status::OK;
 }
 
+int64_t GenerateCall::PromptTokens(const GenerateSpec& spec) const {
+  const auto question_tokens = static_cast<int64_t>(spec.tokens.size());
+  if (!has_document_) return question_tokens;
+  const auto document = engine_->GetDocument(spec.document_id);
+  return question_tokens + (document.has_value() ? document->known_tokens : 0);
+}
+
 v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateSpec& spec) const {
-  int64_t prompt_tokens = static_cast<int64_t>(spec.tokens.size());
-  if (has_document_) {
-    const auto document = engine_->GetDocument(spec.document_id);
-    if (document.has_value()) prompt_tokens += document->known_tokens;
-  }
   v1::GenerateEvent event;
   v1::Accepted* accepted = event.mutable_accepted();
-  *accepted->mutable_strategy() = server::ToProto(spec.strategy);
+  *accepted->mutable_strategy() = server::ToProto(spec.attention.strategy);
+  *accepted->mutable_position() = server::ToProto(spec.attention.position);
   *accepted->mutable_sampling() = server::ToProto(spec.sampling);
   accepted->set_max_new_tokens(static_cast<uint32_t>(spec.stop.max_new_tokens));
-  accepted->set_prompt_tokens(static_cast<uint64_t>(prompt_tokens));
+  accepted->set_prompt_tokens(static_cast<uint64_t>(PromptTokens(spec)));
   return event;
 }
 
@@ -188,7 +192,7 @@ grpc::Status GenerateCall::Submit(GenerateSpec spec) {
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                         deadline_ - std::chrono::system_clock::now());
   }
-  strategy_ = spec.strategy.name;
+  strategy_ = spec.attention.strategy.name;
   metrics_ = context_->metrics->ForStrategy(strategy_);
   v1::GenerateEvent accepted = AcceptedEvent(spec);
   // Under the lock, so that a cancellation either comes before (nothing is submitted) or finds the

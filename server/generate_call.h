@@ -53,6 +53,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   grpc::Status CheckTokenIds(const char* field,
                              const google::protobuf::RepeatedField<uint32_t>& ids) const;
   grpc::Status Submit(GenerateSpec spec);
+  // Of document and question.
+  int64_t PromptTokens(const GenerateSpec& spec) const;
   v1::GenerateEvent AcceptedEvent(const GenerateSpec& spec) const;
 
   // On the pump thread.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/tokenizer/utf8.h"
+#include "proto/method.h"
 #include "server/status_mapping.h"
 
 namespace folio::server {
@@ -70,58 +71,58 @@ grpc::Status StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptio
   return grpc::Status::OK;
 }
 
-void SetParam(StrategySpec* spec, const char* name, bool present, uint32_t value) {
-  if (present) spec->params.emplace_back(name, value);
-}
-
 }  // namespace
 
-StrategySpec FromProto(const v1::AttentionStrategy& strategy) {
-  StrategySpec spec;
-  switch (strategy.strategy_case()) {
-    case v1::AttentionStrategy::kFull:
-      spec.name = "full";
-      break;
-    case v1::AttentionStrategy::kLmInfinite: {
-      const v1::LmInfinite& in = strategy.lm_infinite();
-      spec.name = "lm_infinite";
-      SetParam(&spec, "num_sinks", in.has_num_sinks(), in.num_sinks());
-      SetParam(&spec, "window", in.has_window(), in.window());
-      SetParam(&spec, "distance_limit", in.has_distance_limit(), in.distance_limit());
-      break;
-    }
-    case v1::AttentionStrategy::kLongHeads: {
-      const v1::LongHeads& in = strategy.long_heads();
-      spec.name = "long_heads";
-      SetParam(&spec, "chunk_size", in.has_chunk_size(), in.chunk_size());
-      SetParam(&spec, "attention_length", in.has_attention_length(), in.attention_length());
-      SetParam(&spec, "begin_selective_length", in.has_begin_selective_length(),
-               in.begin_selective_length());
-      break;
-    }
-    case v1::AttentionStrategy::STRATEGY_NOT_SET:
-      break;
+AttentionSpec FromProto(const v1::AttentionStrategy& strategy, const v1::PositionScheme& position) {
+  AttentionSpec spec;
+  const v1::MethodFields fields = v1::ReadMethod(strategy);
+  spec.strategy.name = fields.name;
+  for (const auto& [name, value] : fields.parameters) {
+    spec.strategy.params.emplace_back(name, static_cast<int64_t>(std::clamp(value, -1e15, 1e15)));
   }
+  v1::MethodFields scheme = v1::ReadMethod(position);
+  spec.position = {std::move(scheme.name), std::move(scheme.parameters)};
   return spec;
 }
 
 v1::AttentionStrategy ToProto(const StrategySpec& spec) {
   v1::AttentionStrategy out;
-  const auto param = [&spec](const char* name) {
-    return static_cast<uint32_t>(spec.Param(name).value_or(0));
-  };
-  if (spec.name == "full") {
-    out.mutable_full();
-  } else if (spec.name == "lm_infinite") {
-    out.mutable_lm_infinite()->set_num_sinks(param("num_sinks"));
-    out.mutable_lm_infinite()->set_window(param("window"));
-    out.mutable_lm_infinite()->set_distance_limit(param("distance_limit"));
-  } else if (spec.name == "long_heads") {
-    out.mutable_long_heads()->set_chunk_size(param("chunk_size"));
-    out.mutable_long_heads()->set_attention_length(param("attention_length"));
-    out.mutable_long_heads()->set_begin_selective_length(param("begin_selective_length"));
-  }
+  v1::WriteMethod({spec.name, {spec.params.begin(), spec.params.end()}}, &out);
   return out;
+}
+
+v1::PositionScheme ToProto(const PositionSpec& spec) {
+  v1::PositionScheme out;
+  v1::WriteMethod({spec.name, spec.params}, &out);
+  return out;
+}
+
+void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out) {
+  const auto fill = [](const MethodInfo& info, v1::Method* method) {
+    method->set_name(info.name);
+    method->set_source(info.source);
+    method->set_refused(info.refused.value_or(""));
+    for (const MethodInfo::Param& param : info.params) {
+      v1::MethodParameter* to = method->add_parameters();
+      to->set_name(param.name);
+      to->set_default_value(param.default_value);
+      to->set_min(param.min);
+      to->set_max(param.max);
+    }
+    for (const auto& [position, reason] : info.refused_positions) {
+      v1::Refusal* to = method->add_refused_positions();
+      to->set_position(position);
+      to->set_reason(reason);
+    }
+  };
+  for (const MethodInfo& info : catalogue.strategies) fill(info, out->add_strategies());
+  for (const MethodInfo& info : catalogue.positions) fill(info, out->add_positions());
+}
+
+grpc::Status BadAttention(const absl::Status& status, const std::string& prefix) {
+  const auto field = status.GetPayload(kFieldPayload);
+  return BadField(absl::StrCat(prefix, field ? std::string(*field) : "strategy"),
+                  std::string(status.message()));
 }
 
 grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
@@ -144,7 +145,7 @@ grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& 
     }
     spec->document_id = request.document().document_id();
   }
-  spec->strategy = FromProto(request.strategy());
+  spec->attention = FromProto(request.strategy(), request.position());
   if (grpc::Status s = SamplingFromProto(request.sampling(), &spec->sampling); !s.ok()) return s;
   if (grpc::Status s = StoppingFromProto(request.stopping(), options, &spec->stop); !s.ok()) {
     return s;
@@ -229,7 +230,8 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   document->set_document_id(info.id);
   document->set_token_count(info.known_tokens);
   document->set_prefilled_tokens(info.prefilled_tokens);
-  *document->mutable_strategy() = ToProto(info.strategy);
+  *document->mutable_strategy() = ToProto(info.attention.strategy);
+  *document->mutable_position() = ToProto(info.attention.position);
   document->set_device_kv_bytes(info.kv_bytes);
   document->set_summary_bytes(info.summary_bytes);
   if (!info.status.ok()) {

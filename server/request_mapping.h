@@ -7,6 +7,7 @@
 #include "engine/runtime/engine.h"
 #include "engine/types/request.h"
 #include "folio/v1/common.pb.h"
+#include "folio/v1/control.pb.h"
 #include "folio/v1/documents.pb.h"
 #include "folio/v1/inference.pb.h"
 #include "server/options.h"
@@ -14,9 +15,15 @@
 // The one place that speaks both protobuf and engine types.
 namespace folio::server {
 
-// An unset strategy gives an empty name: the engine's default.
-StrategySpec FromProto(const v1::AttentionStrategy& strategy);
+// What is unset gives an empty name: the default of the engine or of the checkpoint.
+AttentionSpec FromProto(const v1::AttentionStrategy& strategy, const v1::PositionScheme& position);
 v1::AttentionStrategy ToProto(const StrategySpec& spec);
+v1::PositionScheme ToProto(const PositionSpec& spec);
+void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out);
+
+// INVALID_ARGUMENT of Engine::ResolveAttention, with the field `prefix`strategy or
+// `prefix`position.
+grpc::Status BadAttention(const absl::Status& status, const std::string& prefix);
 
 // The request without its text, which is tokenised elsewhere. Errors: INVALID_ARGUMENT with the
 // field.

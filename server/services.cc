@@ -95,8 +95,11 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   response->set_num_threads(info.num_threads);
   response->set_page_tokens(info.page_tokens);
   response->set_kv_dtype(info.kv_dtype);
-  *response->mutable_default_strategy() = ToProto(info.default_strategy);
-  for (const std::string& name : info.strategies) response->add_strategies(name);
+  *response->mutable_default_strategy() = ToProto(info.default_attention.strategy);
+  *response->mutable_default_position() = ToProto(info.default_attention.position);
+  for (const MethodInfo& method : info.catalogue.strategies) {
+    if (!method.refused) response->add_strategies(method.name);
+  }
   v1::KvUsage* kv = response->add_kv();
   kv->set_tier("device");
   kv->set_used_bytes(stats.kv_used_bytes + stats.summary_used_bytes);
@@ -216,6 +219,15 @@ grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerCont
   const UnaryCall call(context_, rpc, "GetServerInfo");
   if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
   FillInfo(*context_, response);
+  return call.Finish(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* ControlService::ListStrategies(grpc::CallbackServerContext* rpc,
+                                                         const v1::ListStrategiesRequest*,
+                                                         v1::ListStrategiesResponse* response) {
+  const UnaryCall call(context_, rpc, "ListStrategies");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  ToProto(context_->engine()->info().catalogue, response);
   return call.Finish(grpc::Status::OK);
 }
 

@@ -60,6 +60,9 @@ class ControlService final : public v1::Control::CallbackService {
   grpc::ServerUnaryReactor* GetServerInfo(grpc::CallbackServerContext* rpc,
                                           const v1::GetServerInfoRequest* request,
                                           v1::ServerInfo* response) override;
+  grpc::ServerUnaryReactor* ListStrategies(grpc::CallbackServerContext* rpc,
+                                           const v1::ListStrategiesRequest* request,
+                                           v1::ListStrategiesResponse* response) override;
 
  private:
   ServiceContext* const context_;

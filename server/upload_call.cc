@@ -118,18 +118,21 @@ grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
 }
 
 grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
-  const auto strategy = engine_->ResolveStrategy(FromProto(header.strategy()));
-  if (!strategy.ok()) {
-    return BadField("header.strategy", std::string(strategy.status().message()));
-  }
+  const auto attention =
+      engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
+  if (!attention.ok()) return BadAttention(attention.status(), "header.");
   const auto opened = context_->documents.FindOrCreate(
-      {header.document_id(), header.display_name(), *strategy, engine_->tokenizer()});
+      {header.document_id(), header.display_name(), *attention, engine_->tokenizer()});
   if (!opened.ok()) return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   UploadState& state = *opened->state;
   // An upload that goes on need not repeat its strategy.
-  if (header.has_strategy() && state.strategy != *strategy) {
-    return BadField("header.strategy", absl::StrCat("is ", strategy->name, ", document '", state.id,
-                                                    "' was begun with another one"));
+  if (header.has_strategy() && state.attention.strategy != attention->strategy) {
+    return BadField("header.strategy", absl::StrCat("is ", attention->strategy.name, ", document '",
+                                                    state.id, "' was begun with another one"));
+  }
+  if (header.has_position() && state.attention.position != attention->position) {
+    return BadField("header.position", absl::StrCat("is ", attention->position.name, ", document '",
+                                                    state.id, "' was begun with another one"));
   }
   std::lock_guard<std::mutex> work_lock(state.work_mu);
   // Events wait behind `created`: the pump takes this lock too.
@@ -157,7 +160,7 @@ grpc::Status UploadCall::TakeOwnership(bool is_new) {
           absl::StrCat("document '", state_->id, "' exists and is finished")));
     }
   }
-  const absl::Status opened = engine_->OpenDocument(state_->id, state_->strategy,
+  const absl::Status opened = engine_->OpenDocument(state_->id, state_->attention,
                                                     context_->pump.SinkFor(shared_from_this()));
   if (!opened.ok()) {
     if (is_new) context_->documents.Erase(state_->id);
@@ -341,7 +344,7 @@ void UploadCall::OnDone() {
     std::lock_guard<std::mutex> lock(mu_);
     if (state_ != nullptr) {
       id = state_->id;
-      strategy = state_->strategy.name;
+      strategy = state_->attention.strategy.name;
     }
   }
   LogRpc({"UploadDocument", code, id, strategy, Seconds(arrived_, context_->clock())});

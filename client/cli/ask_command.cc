@@ -4,6 +4,7 @@
 #include <ostream>
 #include <string>
 
+#include "client/cli/attention_flags.h"
 #include "client/cli/command.h"
 #include "client/cli/content_id.h"
 #include "client/cli/exit_code.h"
@@ -11,7 +12,6 @@
 #include "client/cli/json_lines.h"
 #include "client/cli/progress_line.h"
 #include "client/cli/sampling_flags.h"
-#include "client/cli/strategy_flags.h"
 #include "client/cli/upload_progress.h"
 
 namespace folio::cli {
@@ -20,7 +20,7 @@ namespace {
 struct AskFlags {
   std::string document;
   std::string question;
-  StrategyFlags strategy;
+  AttentionFlags attention;
   SamplingFlags sampling;
   std::optional<double> timeout_seconds;
 };
@@ -70,19 +70,22 @@ class AnswerView {
 };
 
 // The id of the document: of a file that is uploaded now if need be, or as given.
-absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags,
-                                            const std::optional<v1::AttentionStrategy>& strategy,
+absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags, const Attention& attention,
                                             client::Client& client, Invocation& invocation) {
   std::error_code ignored;
   if (!std::filesystem::exists(flags.document, ignored)) return flags.document;
   const auto source = client::FileSource::Open(flags.document);
   if (!source.ok()) return AsFileError(source.status());
-  const absl::StatusOr<std::string> id = ContentId(**source, strategy);
+  Attention uploaded = attention;
+  // Truncation reads the text anew for each question; no cache of it is of use.
+  if (uploaded.strategy && uploaded.strategy->has_truncation()) uploaded.strategy.reset();
+  const absl::StatusOr<std::string> id = ContentId(**source, uploaded);
   if (!id.ok()) return AsFileError(id.status());
   client::UploadOptions options;
   options.document_id = *id;
   options.display_name = std::filesystem::path(flags.document).filename().string();
-  options.strategy = strategy;
+  options.strategy = uploaded.strategy;
+  options.position = uploaded.position;
   options.reuse_existing = true;
   options.cancel = invocation.cancel;
   const auto document = UploadWithProgress(client, invocation, **source, options);
@@ -91,8 +94,8 @@ absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags,
 }
 
 absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
-  const auto strategy = BuildStrategy(flags.strategy);
-  if (!strategy.ok()) return strategy.status();
+  const auto attention = ParseAttention(flags.attention);
+  if (!attention.ok()) return attention.status();
   std::string question = flags.question;
   if (question == "-") {
     question.assign(std::istreambuf_iterator<char>(invocation.console.in), {});
@@ -104,12 +107,12 @@ absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   if (flags.document.empty()) {
     request.set_prompt(question);
   } else {
-    const auto id = ResolveDocument(flags, *strategy, **client, invocation);
+    const auto id = ResolveDocument(flags, *attention, **client, invocation);
     if (!id.ok()) return id.status();
     request.mutable_document()->set_document_id(*id);
     request.mutable_document()->set_text(question);
   }
-  if (strategy->has_value()) *request.mutable_strategy() = **strategy;
+  SetAttention(*attention, &request);
   ApplySamplingFlags(flags.sampling, &request);
   client::CallOptions options{.cancel = invocation.cancel};
   if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
@@ -131,7 +134,7 @@ Command AddAskCommand(CLI::App& root) {
       ->required();
   app->add_option("--timeout", flags->timeout_seconds, "Seconds for the answer")
       ->check(CLI::PositiveNumber);
-  AddStrategyFlags(*app, flags->strategy);
+  AddAttentionFlags(*app, flags->attention);
   AddSamplingFlags(*app, flags->sampling);
   return {app, [flags](Invocation& invocation) { return Ask(*flags, invocation); }};
 }

@@ -22,14 +22,15 @@ struct FreeDigest {
 }  // namespace
 
 absl::StatusOr<std::string> ContentId(const client::DocumentSource& source,
-                                      const std::optional<v1::AttentionStrategy>& strategy) {
+                                      const Attention& attention) {
   const absl::Status failed = absl::InternalError("SHA-256 is not available");
   const std::unique_ptr<EVP_MD_CTX, FreeDigest> context(EVP_MD_CTX_new());
   if (context == nullptr) return failed;
   if (EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) return failed;
   const std::string prefix =
-      absl::StrCat(client::DescribeStrategy(strategy.value_or(v1::AttentionStrategy())), "\n",
-                   source.size_bytes(), "\n");
+      absl::StrCat(client::DescribeMethod(attention.strategy.value_or(v1::AttentionStrategy())),
+                   "\n", client::DescribeMethod(attention.position.value_or(v1::PositionScheme())),
+                   "\n", source.size_bytes(), "\n");
   if (EVP_DigestUpdate(context.get(), prefix.data(), prefix.size()) != 1) return failed;
   for (uint64_t offset = 0; offset < source.size_bytes(); offset += kReadBytes) {
     const absl::StatusOr<std::string> data = source.Read(offset, kReadBytes);

@@ -2,20 +2,19 @@
 #ifndef FOLIO_CLIENT_CLI_CONTENT_ID_H_
 #define FOLIO_CLIENT_CLI_CONTENT_ID_H_
 
-#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "client/cli/attention_flags.h"
 #include "client/document_source.h"
-#include "folio/v1/common.pb.h"
 
 namespace folio::cli {
 
-// "doc-" and 40 hexadecimal digits of the SHA-256 of the bytes and the strategy: equal for equal
-// text under an equal strategy, so that a second question finds the document of the first. Errors:
+// "doc-" and 40 hexadecimal digits of the SHA-256 of the bytes, strategy and positions: equal for
+// equal text under equal ones, so that a second question finds the document of the first. Errors:
 // of reading the source; INTERNAL if the hash function fails.
 absl::StatusOr<std::string> ContentId(const client::DocumentSource& source,
-                                      const std::optional<v1::AttentionStrategy>& strategy);
+                                      const Attention& attention);
 
 }  // namespace folio::cli
 

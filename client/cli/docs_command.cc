@@ -38,7 +38,7 @@ absl::Status List(client::Client& client, Invocation& invocation) {
     out << absl::StrFormat("%-44s  %-10s  %10s  %10d  %10s  %-12s  %s\n", document.document_id(),
                            StateName(document), FormatBytes(document.size_bytes()),
                            document.token_count(), FormatBytes(document.device_kv_bytes()),
-                           client::StrategyName(document.strategy()), document.display_name());
+                           client::MethodName(document.strategy()), document.display_name());
   }
   return absl::OkStatus();
 }
@@ -56,7 +56,7 @@ absl::Status Show(client::Client& client, const std::string& id, Invocation& inv
       << "\nstate      " << StateName(*document) << "\nsize       "
       << FormatBytes(document->size_bytes()) << "\ntokens     " << document->token_count()
       << "\nprefilled  " << document->prefilled_tokens() << "\nstrategy   "
-      << client::DescribeStrategy(document->strategy()) << "\nKV         "
+      << client::DescribeMethod(document->strategy()) << "\nKV         "
       << FormatBytes(document->device_kv_bytes()) << "\nsummaries  "
       << FormatBytes(document->summary_bytes()) << "\ncreated    "
       << absl::FormatTime(absl::RFC3339_sec, created, absl::UTCTimeZone()) << "\n";

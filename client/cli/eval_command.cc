@@ -9,9 +9,9 @@
 #include "client/cli/command.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/progress_line.h"
-#include "client/cli/strategy_flags.h"
 #include "client/eval/eval_runner.h"
 #include "client/eval/filler.h"
+#include "client/eval/methods.h"
 #include "client/eval/passkey_task.h"
 #include "client/eval/report.h"
 #include "client/eval/token_counter.h"
@@ -22,7 +22,6 @@ namespace {
 
 struct EvalFlags {
   std::vector<std::string> strategies = {"full", "lm_infinite", "long_heads"};
-  StrategyParameters parameters;
   std::vector<uint64_t> multiples = {1, 2, 4, 8, 16, 32, 64};
   std::vector<uint64_t> tokens;
   int num_trials = 50;
@@ -45,10 +44,10 @@ absl::StatusOr<std::vector<std::string>> FillerSentences(const std::string& fill
 absl::StatusOr<eval::EvalPlan> MakePlan(const EvalFlags& flags, const v1::ServerInfo& info,
                                         const Invocation& invocation) {
   eval::EvalPlan plan;
-  for (const std::string& name : flags.strategies) {
-    auto strategy = BuildStrategy(name, flags.parameters, ForeignParameters::kIgnore);
-    if (!strategy.ok()) return strategy.status();
-    plan.strategies.push_back({name, *std::move(strategy)});
+  for (const std::string& text : flags.strategies) {
+    auto methods = eval::ParseMethods(text);
+    if (!methods.ok()) return methods.status();
+    plan.methods.insert(plan.methods.end(), methods->begin(), methods->end());
   }
   plan.lengths_tokens = flags.tokens;
   if (flags.tokens.empty()) {
@@ -124,7 +123,7 @@ absl::Status EvalPasskey(const EvalFlags& flags, Invocation& invocation) {
   ProgressLine line(invocation.console);
   Progress progress{.label = "passkey", .unit = ProgressUnit::kTrials};
   progress.total =
-      plan->lengths_tokens.size() * plan->strategies.size() * static_cast<size_t>(flags.num_trials);
+      plan->lengths_tokens.size() * plan->methods.size() * static_cast<size_t>(flags.num_trials);
   const auto results = eval::RunEval(**client, *task, *plan, [&](const eval::TrialResult& result) {
     ++progress.done;
     line.Update(progress);
@@ -147,8 +146,9 @@ Command AddEvalCommand(CLI::App& root) {
   app->require_subcommand(1);
   CLI::App* passkey = app->add_subcommand(
       "passkey", "Finds a number hidden in filler text, per strategy and length");
-  passkey->add_option("--strategies", flags->strategies, "Strategies to compare")
-      ->delimiter(',')
+  passkey
+      ->add_option("--strategies", flags->strategies,
+                   "Methods to compare: STRATEGY or STRATEGY+POSITIONS, each as `ask` takes it")
       ->capture_default_str();
   CLI::Option* lengths =
       passkey->add_option("--lengths", flags->multiples, "Lengths, in trained lengths of the model")
@@ -170,7 +170,6 @@ Command AddEvalCommand(CLI::App& root) {
   passkey->add_option("--seed", flags->seed, "Equal seeds give equal prompts")
       ->capture_default_str();
   passkey->add_option("--output", flags->output, "CSV file with one line per trial");
-  AddStrategyParameters(*passkey, flags->parameters);
   return {app, [flags](Invocation& invocation) { return EvalPasskey(*flags, invocation); }};
 }
 

@@ -27,7 +27,8 @@ void PrintInfo(const v1::ServerInfo& info, std::ostream& out) {
   out << "backend     " << info.backend() << ", " << info.num_threads() << " threads, pages of "
       << info.page_tokens() << " tokens, KV " << info.kv_dtype() << "\n"
       << "strategies  " << absl::StrJoin(info.strategies(), ", ") << "; default "
-      << client::DescribeStrategy(info.default_strategy()) << "\n";
+      << client::DescribeMethod(info.default_strategy()) << "\n"
+      << "positions   " << client::DescribeMethod(info.default_position()) << "\n";
   for (const v1::KvUsage& kv : info.kv()) {
     out << "KV          " << kv.tier() << ": " << FormatBytes(kv.used_bytes()) << " of "
         << FormatBytes(kv.capacity_bytes()) << "\n";

@@ -3,10 +3,10 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
+#include "client/cli/attention_flags.h"
 #include "client/cli/command.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
-#include "client/cli/strategy_flags.h"
 #include "client/cli/upload_progress.h"
 
 namespace folio::cli {
@@ -16,13 +16,13 @@ struct UploadFlags {
   std::string file;
   std::string id;
   std::string name;
-  StrategyFlags strategy;
+  AttentionFlags attention;
   bool detach = false;
 };
 
 absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
-  const auto strategy = BuildStrategy(flags.strategy);
-  if (!strategy.ok()) return strategy.status();
+  const auto attention = ParseAttention(flags.attention);
+  if (!attention.ok()) return attention.status();
   const auto source = client::FileSource::Open(flags.file);
   if (!source.ok()) return AsFileError(source.status());
   const auto client = invocation.Connect();
@@ -31,7 +31,8 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   options.document_id = flags.id;
   options.display_name =
       flags.name.empty() ? std::filesystem::path(flags.file).filename().string() : flags.name;
-  options.strategy = *strategy;
+  options.strategy = attention->strategy;
+  options.position = attention->position;
   options.detach = flags.detach;
   options.cancel = invocation.cancel;
   const absl::StatusOr<v1::Document> document =
@@ -55,7 +56,7 @@ Command AddUploadCommand(CLI::App& root) {
   app->add_option("--id", flags->id, "Document id (default: the server chooses)");
   app->add_option("--name", flags->name, "Name for people (default: the file's)");
   app->add_flag("--detach", flags->detach, "Return when the text is there; the prefill goes on");
-  AddStrategyFlags(*app, flags->strategy);
+  AddAttentionFlags(*app, flags->attention);
   return {app, [flags](Invocation& invocation) { return Upload(*flags, invocation); }};
 }
 

@@ -40,7 +40,7 @@ class EvalRun {
       : client_(client), task_(task), plan_(plan), on_result_(on_result) {}
 
   absl::StatusOr<std::vector<TrialResult>> Run() {
-    results_.resize(NumUnits() * plan_.strategies.size());
+    results_.resize(NumUnits() * plan_.methods.size());
     {
       std::vector<std::jthread> workers;
       workers.reserve(plan_.concurrency);
@@ -72,8 +72,8 @@ class EvalRun {
     const int trial_idx = static_cast<int>(unit % plan_.num_trials);
     const absl::StatusOr<Trial> trial = task_.MakeTrial(target_tokens, trial_idx, plan_.num_trials);
     if (!trial.ok()) return trial.status();
-    for (size_t i = 0; i < plan_.strategies.size(); ++i) {
-      TrialResult result = Ask(*trial, plan_.strategies[i]);
+    for (size_t i = 0; i < plan_.methods.size(); ++i) {
+      TrialResult result = Ask(*trial, plan_.methods[i]);
       result.target_tokens = target_tokens;
       result.trial_idx = trial_idx;
       if (absl::IsUnavailable(result.status) || absl::IsCancelled(result.status)) {
@@ -81,20 +81,20 @@ class EvalRun {
       }
       const std::lock_guard<std::mutex> lock(mutex_);
       on_result_(result);
-      results_[unit * plan_.strategies.size() + i] = std::move(result);
+      results_[unit * plan_.methods.size() + i] = std::move(result);
     }
     return absl::OkStatus();
   }
 
-  TrialResult Ask(const Trial& trial, const NamedStrategy& strategy) {
+  TrialResult Ask(const Trial& trial, const Method& method) {
     for (int num_failures = 1;; ++num_failures) {
       TrialResult result;
-      result.strategy = strategy.name;
+      result.strategy = method.name;
       result.depth = trial.depth;
       result.expected = trial.expected;
       result.needle_distance_tokens = trial.needle_distance_tokens;
       result.prompt_tokens = trial.prompt_tokens;
-      result.status = AskOnce(trial, strategy, &result);
+      result.status = AskOnce(trial, method, &result);
       result.correct = result.status.ok() && task_.IsCorrect(trial, result.answer);
       if (!MayBeTriedAgain(result.status) || num_failures >= plan_.retry.max_failures) {
         return result;
@@ -107,9 +107,10 @@ class EvalRun {
     }
   }
 
-  absl::Status AskOnce(const Trial& trial, const NamedStrategy& strategy, TrialResult* result) {
+  absl::Status AskOnce(const Trial& trial, const Method& method, TrialResult* result) {
     v1::GenerateRequest request;
-    *request.mutable_strategy() = strategy.strategy;
+    *request.mutable_strategy() = method.strategy;
+    *request.mutable_position() = method.position;
     request.mutable_sampling()->set_temperature(0);
     request.mutable_stopping()->set_max_new_tokens(task_.max_new_tokens());
     std::string prompt = absl::StrCat(trial.context, " ", trial.question);
@@ -119,7 +120,8 @@ class EvalRun {
     }
     client::UploadOptions options;
     options.display_name = task_.name();
-    options.strategy = strategy.strategy;
+    options.strategy = method.strategy;
+    options.position = method.position;
     options.cancel = plan_.cancel;
     const absl::StatusOr<v1::Document> document = client_.UploadDocument(
         client::TextSource(trial.context), options, [](const v1::UploadDocumentEvent&) {});

@@ -12,17 +12,13 @@
 #include "absl/status/statusor.h"
 #include "client/backoff.h"
 #include "client/client.h"
+#include "client/eval/methods.h"
 #include "client/eval/task.h"
 
 namespace folio::eval {
 
-struct NamedStrategy {
-  std::string name;
-  v1::AttentionStrategy strategy;
-};
-
 struct EvalPlan {
-  std::vector<NamedStrategy> strategies;
+  std::vector<Method> methods;
   std::vector<uint64_t> lengths_tokens;
   int num_trials = 50;
   // Trials that are asked at the same time.

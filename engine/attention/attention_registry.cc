@@ -85,7 +85,8 @@ absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
   std::optional<std::string> reason =
       WhyIllegal(*FindStrategy(resolved.strategy.name), column, model.kind);
   const bool dense = resolved.strategy.name == "full" || resolved.strategy.name == "truncation";
-  if (!reason && exact && !dense) reason = "chunks are compared under one table; use the frozen form";
+  if (!reason && exact && !dense)
+    reason = "chunks are compared under one table; use the frozen form";
   if (!reason) return resolved;
   return About("position", absl::InvalidArgumentError(absl::StrCat(
                                resolved.strategy.name, " cannot be combined with the positions ",

@@ -12,9 +12,6 @@
 
 namespace folio {
 
-// Payload of an error: "strategy" or "position", the part of the spec that is wrong.
-inline constexpr char kFieldPayload[] = "folio/field";
-
 // What strategies and schemes may assume about a loaded model.
 struct AttentionModel {
   StrategyLimits limits;

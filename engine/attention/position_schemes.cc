@@ -66,9 +66,10 @@ PositionScheme Linear() {
           .column = PositionColumn::kStatic,
           .params = [](const RopeModel&, const PositionRequest&) { return Params{Factor(4)}; },
           .extension = FactorExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
-            return PositionPlan{.rotary = Share(LinearRotary(model, Get(spec, "factor")))};
-          }};
+          .plan =
+              [](const PositionSpec& spec, const RopeModel& model) {
+                return PositionPlan{.rotary = Share(LinearRotary(model, Get(spec, "factor")))};
+              }};
 }
 
 PositionScheme Ntk() {
@@ -77,36 +78,35 @@ PositionScheme Ntk() {
           .column = PositionColumn::kStatic,
           .params = [](const RopeModel&, const PositionRequest&) { return Params{Factor(4)}; },
           .extension = FactorExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
-            return PositionPlan{.rotary = Share(NtkRotary(model, Get(spec, "factor")))};
-          }};
+          .plan =
+              [](const PositionSpec& spec, const RopeModel& model) {
+                return PositionPlan{.rotary = Share(NtkRotary(model, Get(spec, "factor")))};
+              }};
 }
 
 PositionScheme DynamicNtk() {
-  return {.name = "dynamic_ntk",
-          .source = "emozilla 2023, dynamically scaled RoPE; frozen at admission unless exact",
-          .column = PositionColumn::kDynamic,
-          .params =
-              [](const RopeModel& model, const PositionRequest& request) {
-                return Params{Factor(1),
-                              {"exact", 0, 0, 1},
-                              FrozenLength(request),
-                              OriginalLength(model)};
-              },
-          .extension =
-              [](const PositionSpec& spec, const RopeModel& model) {
-                return std::max(1.0, Get(spec, "length") / model.trained_length);
-              },
-          .plan =
-              [](const PositionSpec& spec, const RopeModel& model) {
-                const DynamicBase dynamic = {model.base, Get(spec, "factor"),
-                                             static_cast<int>(Get(spec, "original_length")),
-                                             model.rotary_dim};
-                if (Get(spec, "exact") != 0) return PositionPlan{.dynamic_base = dynamic};
-                const auto length = static_cast<int64_t>(Get(spec, "length"));
-                return PositionPlan{.rotary =
-                                        Share(DynamicRotary(dynamic, model.head_dim, length))};
-              }};
+  return {
+      .name = "dynamic_ntk",
+      .source = "emozilla 2023, dynamically scaled RoPE; frozen at admission unless exact",
+      .column = PositionColumn::kDynamic,
+      .params =
+          [](const RopeModel& model, const PositionRequest& request) {
+            return Params{
+                Factor(1), {"exact", 0, 0, 1}, FrozenLength(request), OriginalLength(model)};
+          },
+      .extension =
+          [](const PositionSpec& spec, const RopeModel& model) {
+            return std::max(1.0, Get(spec, "length") / model.trained_length);
+          },
+      .plan =
+          [](const PositionSpec& spec, const RopeModel& model) {
+            const DynamicBase dynamic = {model.base, Get(spec, "factor"),
+                                         static_cast<int>(Get(spec, "original_length")),
+                                         model.rotary_dim};
+            if (Get(spec, "exact") != 0) return PositionPlan{.dynamic_base = dynamic};
+            const auto length = static_cast<int64_t>(Get(spec, "length"));
+            return PositionPlan{.rotary = Share(DynamicRotary(dynamic, model.head_dim, length))};
+          }};
 }
 
 PositionPlan YarnPlan(const PositionSpec& spec, const RopeModel& model, double attention_factor) {
@@ -118,10 +118,8 @@ PositionPlan YarnPlan(const PositionSpec& spec, const RopeModel& model, double a
 }
 
 Params RampParams(const RopeModel& model, const PositionRequest&) {
-  return {Factor(4),
-          {"beta_fast", 32, 1e-3, 1e6},
-          {"beta_slow", 1, 1e-3, 1e6},
-          OriginalLength(model)};
+  return {
+      Factor(4), {"beta_fast", 32, 1e-3, 1e6}, {"beta_slow", 1, 1e-3, 1e6}, OriginalLength(model)};
 }
 
 PositionScheme NtkByParts() {
@@ -147,11 +145,12 @@ PositionScheme Yarn() {
                 return params;
               },
           .extension = FactorExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
-            const double given = Get(spec, "attention_factor");
-            return YarnPlan(spec, model,
-                            given > 0 ? given : YarnAttentionFactor(Get(spec, "factor")));
-          }};
+          .plan =
+              [](const PositionSpec& spec, const RopeModel& model) {
+                const double given = Get(spec, "attention_factor");
+                return YarnPlan(spec, model,
+                                given > 0 ? given : YarnAttentionFactor(Get(spec, "factor")));
+              }};
 }
 
 PositionScheme Llama3() {
@@ -166,40 +165,41 @@ PositionScheme Llama3() {
                               OriginalLength(model)};
               },
           .extension = FactorExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
-            return PositionPlan{
-                .rotary = Share(
-                    Llama3Rotary(model, {.factor = Get(spec, "factor"),
-                                         .low_freq_factor = Get(spec, "low_freq_factor"),
-                                         .high_freq_factor = Get(spec, "high_freq_factor"),
-                                         .original_length = Get(spec, "original_length")}))};
-          }};
+          .plan =
+              [](const PositionSpec& spec, const RopeModel& model) {
+                return PositionPlan{.rotary = Share(Llama3Rotary(
+                                        model, {.factor = Get(spec, "factor"),
+                                                .low_freq_factor = Get(spec, "low_freq_factor"),
+                                                .high_freq_factor = Get(spec, "high_freq_factor"),
+                                                .original_length = Get(spec, "original_length")}))};
+              }};
 }
 
 PositionScheme LongRope() {
-  return {.name = "longrope",
-          .source = "Ding et al. 2024, LongRoPE",
-          .column = PositionColumn::kStatic,
-          .checkpoint_only = true,
-          .params =
-              [](const RopeModel& model, const PositionRequest& request) {
-                // A document is taken to be long.
-                const bool is_inline = request.total_tokens > 0 && !request.has_document;
-                const auto length = static_cast<double>(is_inline ? request.total_tokens
-                                                                  : model.trained_length);
-                const double factor =
-                    static_cast<double>(model.trained_length) / model.original_length;
-                const double otherwise =
-                    factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(model.original_length));
-                return Params{{"length", length, 1, kMaxLength},
-                              {"attention_factor", otherwise, 0, 100},
-                              OriginalLength(model)};
-              },
-          .extension = NoExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
+  return {
+      .name = "longrope",
+      .source = "Ding et al. 2024, LongRoPE",
+      .column = PositionColumn::kStatic,
+      .checkpoint_only = true,
+      .params =
+          [](const RopeModel& model, const PositionRequest& request) {
+            // A document is taken to be long.
+            const bool is_inline = request.total_tokens > 0 && !request.has_document;
+            const auto length =
+                static_cast<double>(is_inline ? request.total_tokens : model.trained_length);
+            const double factor = static_cast<double>(model.trained_length) / model.original_length;
+            const double otherwise =
+                factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(model.original_length));
+            return Params{{"length", length, 1, kMaxLength},
+                          {"attention_factor", otherwise, 0, 100},
+                          OriginalLength(model)};
+          },
+      .extension = NoExtension,
+      .plan =
+          [](const PositionSpec& spec, const RopeModel& model) {
             const bool use_long = Get(spec, "length") > Get(spec, "original_length");
-            return PositionPlan{.rotary = Share(LongRopeRotary(model, use_long,
-                                                               Get(spec, "attention_factor")))};
+            return PositionPlan{
+                .rotary = Share(LongRopeRotary(model, use_long, Get(spec, "attention_factor")))};
           }};
 }
 
@@ -208,12 +208,15 @@ PositionScheme Abf() {
           .source = "Xiong et al. 2023, adjusted base frequency",
           .column = PositionColumn::kStatic,
           .tuned = true,
-          .params = [](const RopeModel&,
-                       const PositionRequest&) { return Params{{"base", 500000, 1.001, kMaxBase}}; },
+          .params =
+              [](const RopeModel&, const PositionRequest&) {
+                return Params{{"base", 500000, 1.001, kMaxBase}};
+              },
           .extension = BaseExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
-            return PositionPlan{.rotary = Share(BaseRotary(model, Get(spec, "base")))};
-          }};
+          .plan =
+              [](const PositionSpec& spec, const RopeModel& model) {
+                return PositionPlan{.rotary = Share(BaseRotary(model, Get(spec, "base")))};
+              }};
 }
 
 PositionScheme EntropyAbf() {
@@ -223,17 +226,19 @@ PositionScheme EntropyAbf() {
           .tuned = true,
           .params =
               [](const RopeModel& model, const PositionRequest&) {
-                return Params{{"base", 500000, 1.001, kMaxBase},
-                              {"base_length", static_cast<double>(std::max(2, model.original_length)),
-                               2, kMaxLength},
-                              {"exempt_layers", 2, 0, 1024}};
+                return Params{
+                    {"base", 500000, 1.001, kMaxBase},
+                    {"base_length", static_cast<double>(std::max(2, model.original_length)), 2,
+                     kMaxLength},
+                    {"exempt_layers", 2, 0, 1024}};
               },
           .extension = NoExtension,
-          .plan = [](const PositionSpec& spec, const RopeModel& model) {
-            return PositionPlan{
-                .rotary = Share(BaseRotary(model, Get(spec, "base"))),
-                .entropy = {Get(spec, "base_length"), static_cast<int>(Get(spec, "exempt_layers"))}};
-          }};
+          .plan =
+              [](const PositionSpec& spec, const RopeModel& model) {
+                return PositionPlan{.rotary = Share(BaseRotary(model, Get(spec, "base"))),
+                                    .entropy = {Get(spec, "base_length"),
+                                                static_cast<int>(Get(spec, "exempt_layers"))}};
+              }};
 }
 
 // Rules that involve the request.
@@ -253,13 +258,14 @@ absl::Status CheckRequest(const PositionSpec& spec, const RopeModel& model,
   const auto length = static_cast<int64_t>(Get(spec, "length"));
   if (length == 0) {
     return absl::InvalidArgumentError(
-        "dynamic_ntk needs dynamic_ntk.length for a document, the same for upload and questions: the "
+        "dynamic_ntk needs dynamic_ntk.length for a document, the same for upload and questions: "
+        "the "
         "tokens of document, longest question and answer together");
   }
   if (length < request.total_tokens) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dynamic_ntk.length is ", length, ", prompt and answer are ",
-                     request.total_tokens, " tokens"));
+    return absl::InvalidArgumentError(absl::StrCat("dynamic_ntk.length is ", length,
+                                                   ", prompt and answer are ", request.total_tokens,
+                                                   " tokens"));
   }
   return absl::OkStatus();
 }
@@ -287,9 +293,9 @@ absl::StatusOr<PositionSpec> ResolvePositionSpec(const PositionSpec& given, cons
   const PositionScheme* scheme = FindPositionScheme(spec.name);
   if (scheme == nullptr) {
     const auto append_name = [](std::string* out, const PositionScheme& s) { out->append(s.name); };
-    return absl::InvalidArgumentError(
-        absl::StrCat("unknown position scheme '", spec.name, "', must be one of: ",
-                     absl::StrJoin(AllPositionSchemes(), ", ", append_name)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unknown position scheme '", spec.name,
+        "', must be one of: ", absl::StrJoin(AllPositionSchemes(), ", ", append_name)));
   }
   const std::vector<PositionParam> params = scheme->params(model, request);
   for (const auto& [name, value] : spec.params) {

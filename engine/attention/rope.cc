@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-
 namespace folio {
 
 std::vector<float> RopeTheta(int head_dim, int rotary_dim, double base) {

@@ -70,8 +70,7 @@ Rotary Llama3Rotary(const RopeModel& model, const Llama3Params& params) {
 
 Rotary LongRopeRotary(const RopeModel& model, bool use_long, double attention_factor) {
   const std::vector<double>& factors = use_long ? model.long_factors : model.short_factors;
-  return Scaled(model, attention_factor,
-                [&](int m, double theta) { return theta / factors[m]; });
+  return Scaled(model, attention_factor, [&](int m, double theta) { return theta / factors[m]; });
 }
 
 }  // namespace folio

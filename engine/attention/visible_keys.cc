@@ -117,8 +117,7 @@ int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i) {
     if (!stage.CoversRow(i)) continue;
     if (stage.keys == Keys::kChunks) {
       const ChunkView view = ViewChunks(plan.selection, i, plan.IsPromptRow(i));
-      const int64_t picks =
-          std::min<int64_t>(view.num_candidates(), plan.selection.num_free_picks);
+      const int64_t picks = std::min<int64_t>(view.num_candidates(), plan.selection.num_free_picks);
       count += (view.num_forced + picks) * plan.selection.chunk_tokens + view.own_tokens;
       continue;
     }

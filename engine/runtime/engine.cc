@@ -138,8 +138,8 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
   }
   const AttentionPlan plan = PlanFor(spec.attention, model_->attention);
   const bool truncated = plan.truncation.enabled();
-  const int64_t num_kept = NumKeptTokens(plan.truncation, total - spec.stop.max_new_tokens,
-                                         spec.stop.max_new_tokens);
+  const int64_t num_kept =
+      NumKeptTokens(plan.truncation, total - spec.stop.max_new_tokens, spec.stop.max_new_tokens);
   const int64_t bytes =
       model_->store->BytesNeeded(plan, num_kept + spec.stop.max_new_tokens, options_.step_tokens,
                                  truncated ? 0 : document_tokens);

@@ -49,9 +49,9 @@ struct ChunkSelection {
   // What represents a chunk. Keys are rotated by their offset in the chunk (Kl) where not said
   // otherwise; the scoring query is never rotated.
   enum class Scorer : uint8_t {
-    kLongHeads,        // keys weighted by the mean output of the chunk's own attention (Lu et al.)
-    kMeanKey,          // mean of Kl
-    kQuest,            // sum_x max(q_x max_t Kl_tx, q_x min_t Kl_tx): bounds every logit (Tang et al.)
+    kLongHeads,  // keys weighted by the mean output of the chunk's own attention (Lu et al.)
+    kMeanKey,    // mean of Kl
+    kQuest,      // sum_x max(q_x max_t Kl_tx, q_x min_t Kl_tx): bounds every logit (Tang et al.)
     kRepresentatives,  // mean un-rotated key of the 4 tokens with most attention mass (InfLLM)
   };
   // Whose scores decide.

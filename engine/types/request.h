@@ -41,6 +41,9 @@ struct AttentionSpec {
   bool operator==(const AttentionSpec&) const = default;
 };
 
+// Payload of an error about an AttentionSpec: "strategy" or "position", the part that is wrong.
+inline constexpr char kFieldPayload[] = "folio/field";
+
 // temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch a filter off.
 struct SamplingParams {
   float temperature = 0.0f;

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "client/cli/attention_flags.h"
 #include "client/cli/format.h"
 #include "client/cli/progress_line.h"
-#include "client/cli/strategy_flags.h"
 #include "tests/client/cli_run.h"
 #include "tests/client/fake_server.h"
 
@@ -29,12 +29,10 @@ TEST(Cli, WrongUsageIsExitCodeTwo) {
   const CliRun missing = RunFolio(server, {"ask"});
   EXPECT_EQ(missing.code, kExitUsage);
   EXPECT_EQ(missing.err, "folio: --question is required (see --help)\n");
-  EXPECT_EQ(RunFolio(server, {"ask", "--question", "x", "--window", "64"}).code, kExitUsage);
   const CliRun misplaced =
-      RunFolio(server, {"ask", "--question", "x", "--strategy", "full", "--window", "64"});
+      RunFolio(server, {"ask", "--question", "x", "--strategy", "full:window=64"});
   EXPECT_EQ(misplaced.code, kExitUsage);
-  EXPECT_EQ(misplaced.err,
-            "folio: INVALID_ARGUMENT: --window is not a parameter of the strategy full\n");
+  EXPECT_EQ(misplaced.err, "folio: INVALID_ARGUMENT: full has no parameter 'window', only: none\n");
   EXPECT_EQ(RunFolio(server, {"--help"}).code, kExitOk);
 }
 
@@ -42,8 +40,8 @@ TEST(Cli, UploadPrintsTheId) {
   FakeServer server;
   const std::string path = ::testing::TempDir() + "/cli_upload_test.txt";
   std::ofstream(path) << "one two three";
-  const CliRun run = RunFolio(
-      server, {"upload", path, "--id", "story", "--strategy", "long_heads", "--chunk-size", "16"});
+  const CliRun run =
+      RunFolio(server, {"upload", path, "--id", "story", "--strategy", "long_heads:chunk_size=16"});
   EXPECT_EQ(run.code, kExitOk) << run.err;
   EXPECT_EQ(run.out, "story\n");
   EXPECT_THAT(run.err, HasSubstr("3 tokens"));
@@ -160,16 +158,15 @@ TEST(Format, NumbersAreReadable) {
   EXPECT_EQ(FormatSeconds(7380), "2 h 03 min");
 }
 
-TEST(StrategyFlags, FillTheMessageOfTheirStrategy) {
-  StrategyFlags flags{.name = "lm_infinite", .parameters = {}};
-  flags.parameters.num_sinks = 0;
-  flags.parameters.window = 128;
-  const auto strategy = BuildStrategy(flags);
-  ASSERT_TRUE(strategy.ok()) << strategy.status();
-  EXPECT_TRUE((*strategy)->lm_infinite().has_num_sinks());
-  EXPECT_EQ((*strategy)->lm_infinite().window(), 128);
-  EXPECT_FALSE((*strategy)->lm_infinite().has_distance_limit());
-  EXPECT_TRUE(BuildStrategy("full", flags.parameters, ForeignParameters::kIgnore).ok());
+TEST(AttentionFlags, FillTheMessages) {
+  const auto attention = ParseAttention(
+      {.strategy = "lm_infinite:num_sinks=0,window=128", .position = "ntk:factor=2.5"});
+  ASSERT_TRUE(attention.ok()) << attention.status();
+  EXPECT_TRUE(attention->strategy->lm_infinite().has_num_sinks());
+  EXPECT_EQ(attention->strategy->lm_infinite().window(), 128);
+  EXPECT_FALSE(attention->strategy->lm_infinite().has_distance_limit());
+  EXPECT_EQ(attention->position->ntk().factor(), 2.5);
+  EXPECT_FALSE(ParseAttention({})->strategy.has_value());
 }
 
 }  // namespace

@@ -55,8 +55,8 @@ TEST(DocumentSource, WhatIsNoFileIsRefused) {
 
 TEST(ContentId, DependsOnTextAndStrategyOnly) {
   const auto id = [](const std::string& text, const std::string& strategy) {
-    std::optional<v1::AttentionStrategy> chosen;
-    if (!strategy.empty()) chosen = *StrategyFromName(strategy);
+    cli::Attention chosen;
+    if (!strategy.empty()) chosen.strategy = *ParseStrategy(strategy);
     return cli::ContentId(TextSource(text), chosen).value();
   };
   EXPECT_EQ(id("text", "full"), id("text", "full"));
@@ -67,12 +67,45 @@ TEST(ContentId, DependsOnTextAndStrategyOnly) {
 }
 
 TEST(Strategy, NamesAndParametersAreReadable) {
-  v1::AttentionStrategy strategy = *StrategyFromName("long_heads");
+  v1::AttentionStrategy strategy = *ParseStrategy("long_heads");
   strategy.mutable_long_heads()->set_chunk_size(16);
   strategy.mutable_long_heads()->set_attention_length(256);
-  EXPECT_EQ(DescribeStrategy(strategy), "long_heads(chunk_size=16,attention_length=256)");
-  EXPECT_EQ(DescribeStrategy(v1::AttentionStrategy()), "default");
-  EXPECT_TRUE(absl::IsInvalidArgument(StrategyFromName("best").status()));
+  EXPECT_EQ(DescribeMethod(strategy), "long_heads:chunk_size=16,attention_length=256");
+  EXPECT_EQ(DescribeMethod(v1::AttentionStrategy()), "default");
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseStrategy("best").status()));
+}
+
+TEST(Strategy, TextIsReadBack) {
+  for (const std::string text :
+       {"full", "truncation:keep_tokens=7,side=center",
+        "long_heads:scorer=representatives,share=group",
+        "lm_infinite:num_sinks=0,top_tokens=5,top_all_rows=true", "rerope:scale_logits=false"}) {
+    const auto strategy = ParseStrategy(text);
+    ASSERT_TRUE(strategy.ok()) << strategy.status();
+    EXPECT_EQ(DescribeMethod(*strategy), text);
+  }
+  for (const std::string text :
+       {"plain", "yarn:factor=2.5,attention_factor=1.25", "dynamic_ntk:exact=true",
+        "entropy_abf:base=1000,exempt_layers=0"}) {
+    const auto position = ParsePosition(text);
+    ASSERT_TRUE(position.ok()) << position.status();
+    EXPECT_EQ(DescribeMethod(*position), text);
+  }
+}
+
+TEST(Strategy, WhatIsWrongIsNamedWithWhatIsKnown) {
+  const auto error = [](const std::string& text) {
+    return std::string(ParseStrategy(text).status().message());
+  };
+  EXPECT_EQ(error("full:x=1"), "full has no parameter 'x', only: none");
+  EXPECT_EQ(error("streaming:sinks=1"),
+            "streaming has no parameter 'sinks', only: num_sinks, recent_tokens");
+  EXPECT_EQ(error("streaming:num_sinks=-1"), "streaming.num_sinks is '-1', must be a whole number");
+  EXPECT_EQ(error("truncation:side=up"),
+            "truncation.side is 'up', must be one of left, right, center");
+  EXPECT_EQ(error("lm_infinite:top_all_rows=2"),
+            "lm_infinite.top_all_rows is '2', must be true or false");
+  EXPECT_FALSE(ParseStrategy("named").ok());
 }
 
 }  // namespace

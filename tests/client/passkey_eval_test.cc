@@ -23,8 +23,7 @@ using folio::testing::Script;
 class PasskeyEval : public ::testing::Test {
  protected:
   PasskeyEval() : client_(server_.Connect()) {
-    plan_.strategies = {{"full", *client::StrategyFromName("full")},
-                        {"lm_infinite", *client::StrategyFromName("lm_infinite")}};
+    plan_.methods = *ParseMethods("full,lm_infinite");
     plan_.lengths_tokens = {128, 256};
     plan_.num_trials = 5;
     plan_.concurrency = 2;

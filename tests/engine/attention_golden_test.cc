@@ -1,4 +1,5 @@
-// Every legal pair of strategy and position scheme against float64 numpy (tests/reference says how).
+// Every legal pair of strategy and position scheme against float64 numpy (tests/reference says
+// how).
 #include <algorithm>
 #include <fstream>
 
@@ -80,7 +81,8 @@ TEST_P(ReferenceAttention, IsEqualInPrefillAndDecode) {
 
 std::string CaseName(const testing::TestParamInfo<int>& info) {
   std::string name = About()["cases"][info.param]["name"];
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 }
 

@@ -93,7 +93,8 @@ TEST_P(Conformance, EveryLegalPositionSchemeGivesTheSameBitsInAnyChunking) {
   int num_legal = 0;
   for (const PositionScheme& scheme : AllPositionSchemes()) {
     const AttentionStrategy& strategy = *FindStrategy(GetParam());
-    if (scheme.checkpoint_only || WhyIllegal(strategy, scheme.column, PositionKind::kRope)) continue;
+    if (scheme.checkpoint_only || WhyIllegal(strategy, scheme.column, PositionKind::kRope))
+      continue;
     ++num_legal;
     const AttentionPlan plan = Plan(GetParam(), scheme.name, prompt);
     const auto whole = AllLogits(model_, plan, tokens, {512});

@@ -130,14 +130,14 @@ TEST_P(UnknownConfig, IsUnimplementedAndListsWhatIsKnown) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, UnknownConfig,
-    testing::Values(
-        BadCase{"\"llama\"", "\"mamba\"", "\"model_type\" is \"mamba\"; known: llama"},
-        BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
-        BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
-        BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"rope_type": "magic", "factor": 4})",
-                "yarn"},
-        BadCase{"\"rope_scaling\": null", "\"mlp_bias\": true", "\"mlp_bias\" is true"},
-        BadCase{"\"rope_scaling\": null", R"("quantization_config": {"bits": 4})", "bits"}));
+    testing::Values(BadCase{"\"llama\"", "\"mamba\"", "\"model_type\" is \"mamba\"; known: llama"},
+                    BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
+                    BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
+                    BadCase{"\"rope_scaling\": null",
+                            R"("rope_scaling": {"rope_type": "magic", "factor": 4})", "yarn"},
+                    BadCase{"\"rope_scaling\": null", "\"mlp_bias\": true", "\"mlp_bias\" is true"},
+                    BadCase{"\"rope_scaling\": null", R"("quantization_config": {"bits": 4})",
+                            "bits"}));
 
 TEST(ModelConfig, RefusesNonsense) {
   std::string deep;

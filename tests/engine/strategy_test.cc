@@ -1,5 +1,5 @@
-#include "engine/attention/strategy_registry.h"
 #include "engine/attention/prompt_truncation.h"
+#include "engine/attention/strategy_registry.h"
 #include "engine/attention/visible_keys.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -43,8 +43,8 @@ TEST(LmInfinite, ShowsTheKeysOfThePublishedExample) {
 }
 
 TEST(LmInfinite, SeesASinkInsideTheWindowOnceAtItsTrueDistance) {
-  const auto plan = Plan(
-      {"lm_infinite", {{"num_sinks", 3}, {"window", 4}, {"distance_limit", 4}}}, kLlama2);
+  const auto plan =
+      Plan({"lm_infinite", {{"num_sinks", 3}, {"window", 4}, {"distance_limit", 4}}}, kLlama2);
   EXPECT_THAT(ExpandPlan(plan, 4, {}),
               ElementsAre(VisibleKey{0, 4}, VisibleKey{1, 3}, VisibleKey{2, 2}, VisibleKey{3, 1},
                           VisibleKey{4, 0}));
@@ -186,7 +186,9 @@ TEST(Truncation, KeepsTheWantedEndAndRoomForTheAnswer) {
 }
 
 TEST(StrategyRegistry, NamesTheKnownStrategiesForAnUnknownOne) {
-  EXPECT_THAT(Refusal({"magic", {}}, kLlama2), HasSubstr("full, truncation, sliding_window, streaming, lm_infinite, long_heads, rerope"));
+  EXPECT_THAT(
+      Refusal({"magic", {}}, kLlama2),
+      HasSubstr("full, truncation, sliding_window, streaming, lm_infinite, long_heads, rerope"));
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ class Stream {
   int64_t num_tokens_ = 0;
 };
 
-// Logits [n][vocab] of all tokens: the prompt of the plan in pieces of the given sizes (the last one
-// repeats), the answer token by token.
+// Logits [n][vocab] of all tokens: the prompt of the plan in pieces of the given sizes (the last
+// one repeats), the answer token by token.
 std::vector<float> AllLogits(LoadedModel* model, const AttentionPlan& plan,
                              const std::vector<int32_t>& tokens, const std::vector<int>& pieces);
 

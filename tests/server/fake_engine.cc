@@ -17,8 +17,10 @@ FakeEngine::FakeEngine() {
   info_.weight_bytes = 1000;
   info_.shape.vocab_size = tokenizer_.vocab_size();
   info_.shape.trained_length = 512;
-  info_.default_strategy = {"full", {}};
-  info_.strategies = {"full", "lm_infinite"};
+  info_.default_attention = {{"full", {}}, {"plain", {}}};
+  info_.catalogue.strategies.resize(2);
+  info_.catalogue.strategies[0].name = "full";
+  info_.catalogue.strategies[1].name = "lm_infinite";
 }
 
 FakeEngine::~FakeEngine() {
@@ -28,17 +30,26 @@ FakeEngine::~FakeEngine() {
   }
 }
 
-absl::StatusOr<StrategySpec> FakeEngine::ResolveStrategy(const StrategySpec& spec) const {
-  if (spec.name.empty() || spec.name == "full") return StrategySpec{"full", {}};
+absl::StatusOr<AttentionSpec> FakeEngine::ResolveAttention(const AttentionSpec& attention,
+                                                           const PositionRequest&) const {
+  const PositionSpec plain = {"plain", {}};
+  if (!attention.position.name.empty() && attention.position.name != "plain") {
+    absl::Status refused = absl::InvalidArgumentError("no such positions");
+    refused.SetPayload(kFieldPayload, absl::Cord("position"));
+    return refused;
+  }
+  const StrategySpec& spec = attention.strategy;
+  if (spec.name.empty() || spec.name == "full") return AttentionSpec{{"full", {}}, plain};
   if (spec.name != "lm_infinite") return absl::InvalidArgumentError("no such strategy");
   const int64_t window = spec.Param("window").value_or(512);
   if (window < 1 || window > 512) {
     return absl::InvalidArgumentError(absl::StrCat("window is ", window, ", must be in [1, 512]"));
   }
-  return StrategySpec{"lm_infinite",
-                      {{"num_sinks", spec.Param("num_sinks").value_or(10)},
-                       {"window", window},
-                       {"distance_limit", spec.Param("distance_limit").value_or(window)}}};
+  return AttentionSpec{{"lm_infinite",
+                        {{"num_sinks", spec.Param("num_sinks").value_or(10)},
+                         {"window", window},
+                         {"distance_limit", spec.Param("distance_limit").value_or(window)}}},
+                       plain};
 }
 
 absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
@@ -74,14 +85,14 @@ void FakeEngine::Cancel(RequestId id, absl::Status reason) {
   changed_.notify_all();
 }
 
-absl::Status FakeEngine::OpenDocument(const std::string& id, const StrategySpec& strategy,
+absl::Status FakeEngine::OpenDocument(const std::string& id, const AttentionSpec& attention,
                                       std::shared_ptr<EventSink> sink) {
   std::lock_guard<std::mutex> lock(mu_);
   if (draining_) return absl::UnavailableError("the server is draining");
   Document& document = documents_[id];
   if (document.info.finished) return absl::AlreadyExistsError("finished");
   document.info.id = id;
-  document.info.strategy = strategy;
+  document.info.attention = attention;
   document.sink = std::move(sink);
   document.paused = false;
   return absl::OkStatus();

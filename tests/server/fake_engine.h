@@ -26,12 +26,13 @@ class FakeEngine final : public Engine {
   const FakeTokenizer& fake_tokenizer() const { return tokenizer_; }
 
   // Knows "full" and "lm_infinite" with window 1..512 (default 512), num_sinks and distance_limit.
-  absl::StatusOr<StrategySpec> ResolveStrategy(const StrategySpec& spec) const override;
+  absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
+                                                 const PositionRequest& request) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
 
-  absl::Status OpenDocument(const std::string& id, const StrategySpec& strategy,
+  absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
                             std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) override;
   // Prefills the document at once unless it is held.

@@ -96,7 +96,7 @@ class SystemTest(unittest.TestCase):
     def test_bad_requests_are_named_and_the_server_lives(self):
         cases = [
             (["--question", "hi", "--max-new-tokens", 0], "max_new_tokens"),
-            (["--question", "hi", "--strategy", "long_heads", "--chunk-size", 24], "chunk_size"),
+            (["--question", "hi", "--strategy", "long_heads:chunk_size=24"], "chunk_size"),
             (["--question", "hi", "--strategy", "lm_infinite", "--window", 100000], "window"),
             (["--question", "hi", "--temperature", -1], "temperature"),
             (["--question", "", "--max-new-tokens", 1], "empty"),

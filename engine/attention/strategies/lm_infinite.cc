@@ -9,8 +9,8 @@ namespace {
 // LM-Infinite. Source: Han et al. 2024, section 4, in the form that evicts (the authors' first
 // release): keys at distance < window are seen at their true distance, the first num_sinks tokens
 // beyond it at exactly distance_limit. With top_tokens, the last row of the prompt and every row of
-// the answer also see, per query head from layer top_from_layer on, the top_tokens tokens in between
-// that score best at distance top_distance, at that distance.
+// the answer also see, per query head from layer top_from_layer on, the top_tokens tokens in
+// between that score best at distance top_distance, at that distance.
 class LmInfiniteStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "lm_infinite"; }

@@ -12,7 +12,8 @@ constexpr int64_t kMinChunks = 4;  // first, previous, own and at least one free
 // chunk before the query's own is always seen (three forced chunks, num_chunks - 3 free picks per
 // query head). The query sees itself in prefill as in decode, so both are the same function, unless
 // one of the flags that replay the released code is set. Under scaled positions the prompt is read
-// with them and the answer without (the paper's "LongHeads + PI / NTK"), unless scale_decode is set.
+// with them and the answer without (the paper's "LongHeads + PI / NTK"), unless scale_decode is
+// set.
 class LongHeadsStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "long_heads"; }

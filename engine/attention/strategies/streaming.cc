@@ -6,9 +6,9 @@
 namespace folio {
 namespace {
 
-// StreamingLLM. The cache holds the first num_sinks and the last recent_tokens tokens; it is trimmed
-// after a step, so a query sees one token more, itself. Positions are indices into what it sees:
-// recent tokens are contiguous up to the query, hence at their true distance, and a sink lies
+// StreamingLLM. The cache holds the first num_sinks and the last recent_tokens tokens; it is
+// trimmed after a step, so a query sees one token more, itself. Positions are indices into what it
+// sees: recent tokens are contiguous up to the query, hence at their true distance, and a sink lies
 // min(i, num_sinks + recent_tokens) - j away.
 class StreamingStrategy final : public AttentionStrategy {
  public:

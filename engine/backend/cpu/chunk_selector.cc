@@ -61,11 +61,12 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
                                      int64_t tile, int first_row, int num_rows) {
   const SequenceSlice& slice = *context.slice;
   const int frames = FramesPerSummaryTile(slice.plan->selection);
-  std::array<float, kQueryRows * kTile> sums = {};
+  std::array<float, kQueryRows* kTile> sums = {};
   for (const Term& term : terms_) {
     cpu::ScoreChunksArgs args;
     args.dim = context.geometry().padded_dim;
-    args.tile = context.SummaryTile(slice.summaries[tile * frames + term.frame], rows.layer, term.head);
+    args.tile =
+        context.SummaryTile(slice.summaries[tile * frames + term.frame], rows.layer, term.head);
     args.next = args.tile;
     args.num_rows = num_rows;
     args.q = term.queries + int64_t{first_row} * args.dim;

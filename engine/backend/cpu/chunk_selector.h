@@ -62,13 +62,13 @@ class ChunkSelector {
   void TakeLast(const Rows& rows);
   void TakeRandom(const Rows& rows);
 
-  size_t capacity_ = 0;           // picks per row
+  size_t capacity_ = 0;  // picks per row
   std::vector<Term> terms_;
-  std::vector<float> positive_;   // [heads][rows][dim], for Quest
+  std::vector<float> positive_;  // [heads][rows][dim], for Quest
   std::vector<float> negative_;
-  std::vector<Pick> best_;        // [rows][capacity], best first
-  std::vector<int> counts_;       // [rows]
-  std::vector<int64_t> picks_;    // [rows][capacity]
+  std::vector<Pick> best_;      // [rows][capacity], best first
+  std::vector<int> counts_;     // [rows]
+  std::vector<int64_t> picks_;  // [rows][capacity]
 };
 
 }  // namespace folio

@@ -184,15 +184,15 @@ void AttentionWorker::RunSinks(const AttentionStage& stage) {
     const int64_t start = static_cast<int64_t>(page) * page_tokens_;
     visits_.clear();
     for (int row = rows.begin; row < rows.end; ++row) {
-      const int64_t end = std::min<int64_t>(plan().retention.num_sinks,
-                                            Position(row) - stage.band_begin + 1);
+      const int64_t end =
+          std::min<int64_t>(plan().retention.num_sinks, Position(row) - stage.band_begin + 1);
       const int64_t hi = std::min<int64_t>(page_tokens_, end - start);
       if (hi <= 0) continue;
       const int64_t at = std::min(Position(row), stage.distance_limit);
       for (int head = 0; head < group_; ++head) {
-        visits_.push_back({query(row, head),
-                           pinned ? 0 : at / page_tokens_ - static_cast<int64_t>(page), 0,
-                           static_cast<int>(hi), pinned ? stage.distance_limit : at - start, pinned});
+        visits_.push_back(
+            {query(row, head), pinned ? 0 : at / page_tokens_ - static_cast<int64_t>(page), 0,
+             static_cast<int>(hi), pinned ? stage.distance_limit : at - start, pinned});
       }
     }
     // Sinks lie in the form that their stage reads.
@@ -210,8 +210,8 @@ void AttentionWorker::ChooseTokens(const float* q, int64_t begin, int64_t end) {
   tokens_.clear();
   for (int64_t tile = begin / kTile; tile * kTile < end; ++tile) {
     const int64_t page = tile * kTile / page_tokens_;
-    const std::byte* keys = context_->Keys(slice().pages[page - slice().first_page], block_.layer,
-                                           block_.kv_head);
+    const std::byte* keys =
+        context_->Keys(slice().pages[page - slice().first_page], block_.layer, block_.kv_head);
     context_->kernels->score_tile(g.dtype, keys + (tile - page * page_tokens_ / kTile) * tile_bytes,
                                   dim_, q, scores);
     for (int lane = 0; lane < kTile; ++lane) {
@@ -281,8 +281,10 @@ void AttentionWorker::AddChosen(int row, int head, std::span<const int64_t> pick
 
 void AttentionWorker::RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked) {
   const int64_t per_head = plan().selection.num_free_picks;
-  ChunkPicks::Pick* to = &slice().picks->picks[(int64_t{block_.layer} * context_->geometry().num_heads +
-                                                head_of_model(head)) * per_head];
+  ChunkPicks::Pick* to =
+      &slice().picks->picks[(int64_t{block_.layer} * context_->geometry().num_heads +
+                             head_of_model(head)) *
+                            per_head];
   std::fill(to, to + per_head, ChunkPicks::Pick{});
   for (size_t i = 0; i < ranked.size(); ++i) to[i] = {ranked[i].chunk, ranked[i].score};
 }
@@ -304,8 +306,9 @@ void AttentionWorker::TakeOverChoice(RowRange rows) {
     for (int row = rows.begin; row < rows.end; ++row) {
       const int64_t step_row = slice().row_begin + block_.first_row + row;
       const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
-      AddChosen(row, head,
-                {&choice.picks[at * choice.picks_per_head], static_cast<size_t>(choice.counts[at])});
+      AddChosen(
+          row, head,
+          {&choice.picks[at * choice.picks_per_head], static_cast<size_t>(choice.counts[at])});
     }
   }
 }
@@ -363,9 +366,9 @@ void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t
     const int64_t own_tokens = ViewChunks(plan().selection, i, plan().IsPromptRow(i)).own_tokens;
     const int64_t visible = (c.slots_after == 0 ? own_tokens : w) - page * page_tokens_;
     if (visible <= 0) continue;
-    visits_.push_back({c.query,
-                       c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page, 0,
-                       static_cast<int>(std::min<int64_t>(page_tokens_, visible)), distance, false});
+    visits_.push_back({c.query, c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page,
+                       0, static_cast<int>(std::min<int64_t>(page_tokens_, visible)), distance,
+                       false});
   }
 }
 

@@ -46,8 +46,8 @@ class RopeTableCache {
 
   // Tables stay valid until the end of the next step.
   RopeTables* Get(const Rotary& rotary);
-  // Forgets what the last two steps did not use, if there are many (a length that changes with every
-  // token makes a table per step).
+  // Forgets what the last two steps did not use, if there are many (a length that changes with
+  // every token makes a table per step).
   void BeginStep();
 
  private:

@@ -1,0 +1,40 @@
+// Attention strategies and position schemes on the command line.
+#ifndef FOLIO_CLIENT_CLI_ATTENTION_FLAGS_H_
+#define FOLIO_CLIENT_CLI_ATTENTION_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "folio/v1/common.pb.h"
+
+namespace folio::cli {
+
+// Empty: the server's default.
+struct AttentionFlags {
+  std::string strategy;
+  std::string position;
+};
+
+// --strategy and --position. `flags` must outlive the parsing of `app`.
+void AddAttentionFlags(CLI::App& app, AttentionFlags& flags);
+
+struct Attention {
+  std::optional<v1::AttentionStrategy> strategy;
+  std::optional<v1::PositionScheme> position;
+};
+
+// Errors: INVALID_ARGUMENT for an unknown name, parameter or value.
+absl::StatusOr<Attention> ParseAttention(const AttentionFlags& flags);
+
+// Copies what is set into a request or a header.
+template <typename Message>
+void SetAttention(const Attention& attention, Message* message) {
+  if (attention.strategy) *message->mutable_strategy() = *attention.strategy;
+  if (attention.position) *message->mutable_position() = *attention.position;
+}
+
+}  // namespace folio::cli
+
+#endif  // FOLIO_CLIENT_CLI_ATTENTION_FLAGS_H_
