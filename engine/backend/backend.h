@@ -62,6 +62,10 @@ class Backend {
   virtual void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                        float* out) = 0;
 
+  //   out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias       bias may be empty
+  virtual void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
+                         double eps, int num_rows, float* out) = 0;
+
   enum class Output { kStore, kAdd };
   //   y [num_rows, matrix.rows()] (=, +=) x [num_rows, matrix.cols()] * matrix^T (+ bias, may be
   //   empty)
@@ -71,6 +75,10 @@ class Backend {
 
   //   out [num_rows, width] = silu(gate) * up      gate_up [num_rows, 2 * width], gate first
   virtual void SwiGlu(const float* gate_up, int num_rows, int width, float* out) = 0;
+
+  enum class GeluForm { kErf, kTanh };
+  //   x [num_rows, width] = gelu(x), exact or in its tanh approximation (Hendrycks & Gimpel 2016)
+  virtual void Gelu(GeluForm form, int num_rows, int width, float* x) = 0;
 
   // Stores keys (page-rotated) and values of every row, and un-rotated copies of the sinks.
   //   qkv [batch.num_rows, (num_heads + 2 num_kv_heads) * head_dim]   q, then k, then v; not

@@ -11,7 +11,7 @@
 #include "engine/base/mapped_file.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/json_document.h"
-#include "engine/model/llama_tensors.h"
+#include "engine/model/model_tensors.h"
 #include "nlohmann/json.hpp"
 
 namespace folio {
@@ -130,10 +130,10 @@ absl::StatusOr<TensorView> Checkpoint::Tensor(const std::string& name,
   return view;
 }
 
-absl::StatusOr<DType> Checkpoint::CheckAllLlamaTensors(const ModelConfig& config) const {
+absl::StatusOr<DType> Checkpoint::CheckAllTensors(const ModelConfig& config) const {
   std::string first_name;
   DType dtype = DType::kF32;
-  for (const TensorSpec& spec : LlamaTensors(config)) {
+  for (const TensorSpec& spec : ModelTensors(config)) {
     FOLIO_ASSIGN_OR_RETURN(const TensorView view, Tensor(spec.name, spec.shape));
     if (first_name.empty()) {
       first_name = spec.name;

@@ -36,7 +36,7 @@ class Checkpoint {
   // Checks that every tensor of the architecture is there with the right shape, and that all have
   // one dtype, which is returned. Call before anything is allocated. Errors: those of Tensor;
   // INVALID_ARGUMENT for mixed dtypes.
-  absl::StatusOr<DType> CheckAllLlamaTensors(const ModelConfig& config) const;
+  absl::StatusOr<DType> CheckAllTensors(const ModelConfig& config) const;
 
   // Gives the pages of a tensor back to the system once it has been packed, so that the weights
   // are not resident twice. Views stay valid.

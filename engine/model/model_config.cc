@@ -17,8 +17,6 @@ namespace folio {
 namespace {
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
-constexpr char kKnownArchitecture[] = "LlamaForCausalLM";
-constexpr char kKnownModelType[] = "llama";
 
 // Limits that keep every product of two of them inside 64 bits and every count inside an int.
 constexpr int kMaxLayers = 512;
@@ -34,7 +32,7 @@ absl::StatusOr<std::vector<int32_t>> TokenIds(const Json& json, const char* key,
   const auto it = json.find(key);
   if (it == json.end()) {
     // The default of the class only where the vocabulary has it.
-    if (otherwise < vocab_size) return std::vector<int32_t>{otherwise};
+    if (otherwise >= 0 && otherwise < vocab_size) return std::vector<int32_t>{otherwise};
     return std::vector<int32_t>{};
   }
   std::vector<int32_t> ids;
@@ -55,39 +53,50 @@ absl::StatusOr<std::vector<int32_t>> TokenIds(const Json& json, const char* key,
   return ids;
 }
 
-absl::StatusOr<std::string> CheckArchitecture(const Json& json) {
-  FOLIO_ASSIGN_OR_RETURN(const std::string model_type,
-                         OptionalString(json, "model_type", kKnownModelType));
-  if (model_type != kKnownModelType) {
-    return absl::UnimplementedError(
-        absl::StrCat("\"model_type\" is ", Shown(model_type), "; known: ", kKnownModelType));
-  }
+absl::StatusOr<const Family*> ReadFamily(const Json& json) {
   const Json* list = Find(json, "architectures");
   if (list == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"architectures\" is missing; known: ", kKnownArchitecture));
+        absl::StrCat("\"architectures\" is missing; known: ", KnownArchitectures()));
   }
   if (!list->is_array() || list->size() != 1 || !list->front().is_string()) {
     return Bad("architectures", *list, "a list of one string");
   }
-  auto architecture = list->front().get<std::string>();
-  if (architecture != kKnownArchitecture) {
+  const Family* family = FindFamily(list->front().get<std::string>());
+  if (family == nullptr) {
     return absl::UnimplementedError(
-        absl::StrCat("\"architectures\" is ", Shown(*list), "; known: ", kKnownArchitecture));
+        absl::StrCat("\"architectures\" is ", Shown(*list), "; known: ", KnownArchitectures()));
   }
-  return architecture;
+  FOLIO_ASSIGN_OR_RETURN(const std::string model_type,
+                         OptionalString(json, "model_type", family->model_type));
+  if (model_type != family->model_type) {
+    return absl::UnimplementedError(absl::StrCat("\"model_type\" is ", Shown(model_type),
+                                                 "; known with ", family->architecture, ": ",
+                                                 family->model_type));
+  }
+  return family;
 }
 
-absl::Status CheckSupported(const Json& json) {
-  FOLIO_ASSIGN_OR_RETURN(const std::string act, OptionalString(json, "hidden_act", "silu"));
-  if (act != "silu") {
-    return absl::UnimplementedError(
-        absl::StrCat("\"hidden_act\" is ", Shown(act), "; known: \"silu\""));
+// A key of a feature that Folio does not have, which must be absent, null or false.
+absl::Status MustBeOff(const Json& json, const char* key) {
+  const Json* value = Find(json, key);
+  if (value == nullptr || *value == false) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat("\"", key, "\" is ", Shown(*value), "; known: false"));
+}
+
+absl::Status CheckSupported(const Json& json, const Family& family) {
+  if (family.keys.activation != nullptr) {
+    const char* known = family.known_activation;
+    FOLIO_ASSIGN_OR_RETURN(const std::string act,
+                           OptionalString(json, family.keys.activation, known));
+    if (act != known) {
+      return absl::UnimplementedError(absl::StrCat("\"", family.keys.activation, "\" is ",
+                                                   Shown(act), "; known: \"", known, "\""));
+    }
   }
-  FOLIO_ASSIGN_OR_RETURN(const bool mlp_bias, OptionalBool(json, "mlp_bias"));
-  if (mlp_bias) {
-    return absl::UnimplementedError("\"mlp_bias\" is true; known: false");
-  }
+  FOLIO_RETURN_IF_ERROR(MustBeOff(json, "mlp_bias"));
+  FOLIO_RETURN_IF_ERROR(MustBeOff(json, "use_sliding_window"));
   if (const Json* quantization = Find(json, "quantization_config"); quantization != nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("\"quantization_config\" is ", Shown(*quantization),
@@ -96,20 +105,23 @@ absl::Status CheckSupported(const Json& json) {
   return absl::OkStatus();
 }
 
-absl::Status ReadHeads(const Json& json, ModelShape* shape) {
-  FOLIO_ASSIGN_OR_RETURN(shape->num_heads,
-                         RequiredInt(json, "num_attention_heads", {1, kMaxHeads}));
-  FOLIO_ASSIGN_OR_RETURN(shape->num_kv_heads, OptionalInt(json, "num_key_value_heads",
-                                                          {1, shape->num_heads}, shape->num_heads));
+absl::Status ReadHeads(const Json& json, const ConfigKeys& keys, ModelShape* shape) {
+  FOLIO_ASSIGN_OR_RETURN(shape->num_heads, RequiredInt(json, keys.num_heads, {1, kMaxHeads}));
+  shape->num_kv_heads = shape->num_heads;
+  if (keys.num_kv_heads != nullptr) {
+    FOLIO_ASSIGN_OR_RETURN(
+        shape->num_kv_heads,
+        OptionalInt(json, keys.num_kv_heads, {1, shape->num_heads}, shape->num_heads));
+  }
   if (shape->num_heads % shape->num_kv_heads != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "\"num_attention_heads\" is ", shape->num_heads,
-        ", expected a multiple of \"num_key_value_heads\", which is ", shape->num_kv_heads));
+    return absl::InvalidArgumentError(absl::StrCat("\"", keys.num_heads, "\" is ", shape->num_heads,
+                                                   ", expected a multiple of \"", keys.num_kv_heads,
+                                                   "\", which is ", shape->num_kv_heads));
   }
   if (Find(json, "head_dim") == nullptr && shape->hidden_size % shape->num_heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "\"hidden_size\" is ", shape->hidden_size, ", expected a multiple of ",
-        "\"num_attention_heads\", which is ", shape->num_heads, ", as \"head_dim\" is absent"));
+        "\"", keys.hidden_size, "\" is ", shape->hidden_size, ", expected a multiple of ", "\"",
+        keys.num_heads, "\", which is ", shape->num_heads, ", as \"head_dim\" is absent"));
   }
   FOLIO_ASSIGN_OR_RETURN(shape->head_dim, OptionalInt(json, "head_dim", {8, kMaxHeadDim},
                                                       shape->hidden_size / shape->num_heads));
@@ -120,37 +132,109 @@ absl::Status ReadHeads(const Json& json, ModelShape* shape) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<ModelShape> ReadShape(const Json& json) {
+// MPT's files give the width of the MLP as a multiple, and its key may be null in those of GPT-J.
+absl::StatusOr<int> ReadIntermediateSize(const Json& json, const Family& family, int hidden_size) {
+  const char* key = family.keys.intermediate_size;
+  if (family.keys.intermediate_size == nullptr) {
+    FOLIO_ASSIGN_OR_RETURN(const int ratio, OptionalInt(json, "expansion_ratio", {1, 64}, 4));
+    return hidden_size * ratio;
+  }
+  if (family.style.mlp == DecoderStyle::Mlp::kSwiGlu) return RequiredInt(json, key, {1, kMaxWidth});
+  return OptionalInt(json, key, {1, 4 * kMaxWidth}, 4 * hidden_size);
+}
+
+absl::StatusOr<ModelShape> ReadShape(const Json& json, const Family& family) {
+  const ConfigKeys& keys = family.keys;
   ModelShape shape;
-  FOLIO_ASSIGN_OR_RETURN(shape.num_layers, RequiredInt(json, "num_hidden_layers", {1, kMaxLayers}));
-  FOLIO_ASSIGN_OR_RETURN(shape.hidden_size, RequiredInt(json, "hidden_size", {1, kMaxWidth}));
+  FOLIO_ASSIGN_OR_RETURN(shape.num_layers, RequiredInt(json, keys.num_layers, {1, kMaxLayers}));
+  FOLIO_ASSIGN_OR_RETURN(shape.hidden_size, RequiredInt(json, keys.hidden_size, {1, kMaxWidth}));
   FOLIO_ASSIGN_OR_RETURN(shape.intermediate_size,
-                         RequiredInt(json, "intermediate_size", {1, kMaxWidth}));
+                         ReadIntermediateSize(json, family, shape.hidden_size));
   FOLIO_ASSIGN_OR_RETURN(shape.vocab_size, RequiredInt(json, "vocab_size", {2, kMaxVocab}));
   FOLIO_ASSIGN_OR_RETURN(shape.trained_length,
-                         RequiredInt(json, "max_position_embeddings", {1, kMaxTrainedLength}));
-  FOLIO_RETURN_IF_ERROR(ReadHeads(json, &shape));
-  FOLIO_ASSIGN_OR_RETURN(shape.rms_norm_eps, OptionalDouble(json, "rms_norm_eps", {0, 0.1}, 1e-6));
+                         RequiredInt(json, keys.trained_length, {1, kMaxTrainedLength}));
+  FOLIO_RETURN_IF_ERROR(ReadHeads(json, keys, &shape));
+  FOLIO_ASSIGN_OR_RETURN(shape.norm_eps,
+                         OptionalDouble(json, keys.norm_eps, {0, 0.1}, family.default_norm_eps));
   return shape;
+}
+
+// 2^(-i max / n) for n heads, n rounded up to a power of two, every second one first if it was
+// (Press et al. 2022, as MPT has it).
+std::vector<float> AlibiSlopes(int num_heads, double bias_max) {
+  int rounded = 1;
+  while (rounded < num_heads) rounded *= 2;
+  std::vector<float> slopes;
+  for (int i = 1; i <= rounded; ++i) {
+    slopes.push_back(static_cast<float>(std::pow(2.0, -i * bias_max / rounded)));
+  }
+  if (rounded == num_heads) return slopes;
+  std::vector<float> picked;
+  for (int i = 1; i < rounded; i += 2) picked.push_back(slopes[i]);
+  for (int i = 0; i < rounded; i += 2) picked.push_back(slopes[i]);
+  picked.resize(num_heads);
+  return picked;
+}
+
+absl::Status ReadMpt(const Json& json, ModelConfig* config) {
+  FOLIO_ASSIGN_OR_RETURN(const bool no_bias, OptionalBool(json, "no_bias", true));
+  if (!no_bias) return absl::UnimplementedError("\"no_bias\" is false; known: true");
+  static const Json kEmpty = Json::object();
+  const Json* attention = Find(json, "attn_config");
+  if (attention == nullptr) attention = &kEmpty;
+  if (!attention->is_object()) return Bad("attn_config", *attention, "an object");
+  FOLIO_ASSIGN_OR_RETURN(const bool alibi, OptionalBool(*attention, "alibi", true));
+  if (!alibi) return absl::UnimplementedError("\"attn_config.alibi\" is false; known: true");
+  for (const char* key : {"clip_qkv", "qk_ln", "softmax_scale", "prefix_lm"}) {
+    FOLIO_RETURN_IF_ERROR(MustBeOff(*attention, key));
+  }
+  FOLIO_ASSIGN_OR_RETURN(const double bias_max,
+                         OptionalDouble(*attention, "alibi_bias_max", {0, 1000}, 8));
+  config->alibi_slopes = AlibiSlopes(config->shape.num_heads, bias_max);
+  config->positions = PositionKind::kAlibi;
+  config->rope.rotary_dim = 0;
+  return absl::OkStatus();
+}
+
+// What the family's file decides beside the shape.
+absl::Status ReadStyle(const Json& json, const Family& family, ModelConfig* config) {
+  config->style = family.style;
+  if (family.keys.num_kv_heads != nullptr && !family.style.qkv_bias) {
+    FOLIO_ASSIGN_OR_RETURN(const bool bias, OptionalBool(json, "attention_bias"));
+    config->style.qkv_bias = config->style.output_bias = bias;
+  }
+  if (family.style.qkv_layout == DecoderStyle::QkvLayout::kPerHead) {
+    FOLIO_ASSIGN_OR_RETURN(const bool bias, OptionalBool(json, "attention_bias", true));
+    config->style.qkv_bias = config->style.output_bias = bias;
+    FOLIO_ASSIGN_OR_RETURN(const bool parallel, OptionalBool(json, "use_parallel_residual", true));
+    if (!parallel) config->style.residual = DecoderStyle::Residual::kSequential;
+  }
+  if (family.style.qkv_layout == DecoderStyle::QkvLayout::kStacked) return ReadMpt(json, config);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   FOLIO_ASSIGN_OR_RETURN(const Json json, ParseJsonObject("config.json", text));
+  FOLIO_ASSIGN_OR_RETURN(const Family* family, ReadFamily(json));
+  FOLIO_RETURN_IF_ERROR(CheckSupported(json, *family));
   ModelConfig config;
-  FOLIO_ASSIGN_OR_RETURN(config.architecture, CheckArchitecture(json));
-  FOLIO_RETURN_IF_ERROR(CheckSupported(json));
-  FOLIO_ASSIGN_OR_RETURN(config.shape, ReadShape(json));
+  config.architecture = family->architecture;
+  FOLIO_ASSIGN_OR_RETURN(config.shape, ReadShape(json, *family));
   FOLIO_ASSIGN_OR_RETURN(config.rope, ReadRope(json, config.shape));
-  FOLIO_ASSIGN_OR_RETURN(config.tie_word_embeddings, OptionalBool(json, "tie_word_embeddings"));
-  FOLIO_ASSIGN_OR_RETURN(config.attention_bias, OptionalBool(json, "attention_bias"));
+  FOLIO_RETURN_IF_ERROR(ReadStyle(json, *family, &config));
+  const bool ties = config.positions == PositionKind::kAlibi;
+  FOLIO_ASSIGN_OR_RETURN(config.tie_word_embeddings,
+                         OptionalBool(json, "tie_word_embeddings", ties));
   FOLIO_ASSIGN_OR_RETURN(config.synthetic, OptionalBool(json, "folio_synthetic"));
   FOLIO_ASSIGN_OR_RETURN(const std::string dtype, OptionalString(json, "dtype", ""));
   FOLIO_ASSIGN_OR_RETURN(config.torch_dtype, OptionalString(json, "torch_dtype", dtype));
   const int vocab_size = config.shape.vocab_size;
-  FOLIO_ASSIGN_OR_RETURN(config.bos_token_ids, TokenIds(json, "bos_token_id", 1, vocab_size));
-  FOLIO_ASSIGN_OR_RETURN(config.eos_token_ids, TokenIds(json, "eos_token_id", 2, vocab_size));
+  FOLIO_ASSIGN_OR_RETURN(config.bos_token_ids,
+                         TokenIds(json, "bos_token_id", family->default_bos, vocab_size));
+  FOLIO_ASSIGN_OR_RETURN(config.eos_token_ids,
+                         TokenIds(json, "eos_token_id", family->default_eos, vocab_size));
   return config;
 }
 

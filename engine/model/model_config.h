@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/model/family.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/position.h"
 
@@ -15,10 +16,13 @@ namespace folio {
 struct ModelConfig {
   ModelShape shape;
   RopeModel rope;
-  std::string architecture;  // "LlamaForCausalLM"
-  std::string torch_dtype;   // "" when the file does not say; the tensors' own dtype decides
+  DecoderStyle style;
+  PositionKind positions = PositionKind::kRope;
+  // ALiBi: what is subtracted per token of distance, one per head; else empty.
+  std::vector<float> alibi_slopes;
+  std::string architecture = "LlamaForCausalLM";
+  std::string torch_dtype;  // "" when the file does not say; the tensors' own dtype decides
   bool tie_word_embeddings = false;
-  bool attention_bias = false;
   // Written by folio-make-model: the weights are random and mean nothing.
   bool synthetic = false;
   std::vector<int32_t> bos_token_ids;

@@ -13,7 +13,7 @@ constexpr DoubleRange kPositive = {0, 1e6};
 
 // Hugging Face's name of a type and ours.
 constexpr std::pair<const char*, const char*> kTypes[] = {
-    {"default", "plain"}, {"linear", "linear"}, {"dynamic", "dynamic_ntk"}, {"yarn", "yarn"},
+    {"default", "plain"}, {"linear", "linear"},     {"dynamic", "dynamic_ntk"}, {"yarn", "yarn"},
     {"llama3", "llama3"}, {"longrope", "longrope"}, {"su", "longrope"},
 };
 
@@ -59,7 +59,8 @@ absl::Status ReadScheme(const Json& json, const Json& scaling, const char* key, 
   const std::string& name = rope->scheme.name;
   if (name == "plain") return absl::OkStatus();
   if (Find(scaling, "mscale") != nullptr || Find(scaling, "mscale_all_dim") != nullptr) {
-    return absl::UnimplementedError(absl::StrCat("\"", key, "\" has mscale; known: attention_factor"));
+    return absl::UnimplementedError(
+        absl::StrCat("\"", key, "\" has mscale; known: attention_factor"));
   }
   FOLIO_ASSIGN_OR_RETURN(const bool truncate, OptionalBool(scaling, "truncate", true));
   if (!truncate) {
@@ -105,16 +106,22 @@ absl::StatusOr<RopeModel> ReadRope(const Json& json, const ModelShape& shape) {
   const auto home = [&](const char* key) -> const Json& {
     return parameters != nullptr && Find(*parameters, key) != nullptr ? *parameters : json;
   };
+  const DoubleRange bases = {1, 1e12};
+  const DoubleRange parts = {0, 1};
+  FOLIO_ASSIGN_OR_RETURN(const double older_base,
+                         OptionalDouble(json, "rotary_emb_base", bases, 1e4));
   FOLIO_ASSIGN_OR_RETURN(rope.base,
-                         OptionalDouble(home("rope_theta"), "rope_theta", {1, 1e12}, 1e4));
+                         OptionalDouble(home("rope_theta"), "rope_theta", bases, older_base));
+  FOLIO_ASSIGN_OR_RETURN(const double older_part, OptionalDouble(json, "rotary_pct", parts, 1));
   FOLIO_ASSIGN_OR_RETURN(
-      const double partial,
-      OptionalDouble(home("partial_rotary_factor"), "partial_rotary_factor", {0, 1}, 1));
-  rope.rotary_dim = static_cast<int>(shape.head_dim * partial);
+      const double part,
+      OptionalDouble(home("partial_rotary_factor"), "partial_rotary_factor", parts, older_part));
+  FOLIO_ASSIGN_OR_RETURN(rope.rotary_dim, OptionalInt(json, "rotary_dim", {2, shape.head_dim},
+                                                      static_cast<int>(shape.head_dim * part)));
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"partial_rotary_factor\" is ", partial, ", expected one that rotates an even ",
-                     "number of the ", shape.head_dim, " elements of a head"));
+        absl::StrCat("\"partial_rotary_factor\" rotates ", rope.rotary_dim, " of the ",
+                     shape.head_dim, " elements of a head, expected an even number of at least 2"));
   }
   const char* key = parameters != nullptr ? "rope_parameters" : "rope_scaling";
   const Json* scaling = Find(json, key);

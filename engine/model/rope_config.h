@@ -7,9 +7,10 @@
 
 namespace folio {
 
-// The rotary embedding that a config.json describes: rope_theta, partial_rotary_factor, and
-// rope_scaling (or rope_parameters) of the types default, linear, dynamic, yarn, llama3 and
-// longrope. Errors: INVALID_ARGUMENT naming the key; UNIMPLEMENTED for another type.
+// The rotary embedding that a config.json describes: rope_theta (rotary_emb_base),
+// partial_rotary_factor (rotary_pct, or rotary_dim in elements), and rope_scaling (or
+// rope_parameters) of the types default, linear, dynamic, yarn, llama3 and longrope. Errors:
+// INVALID_ARGUMENT naming the key; UNIMPLEMENTED for another type.
 absl::StatusOr<RopeModel> ReadRope(const Json& json, const ModelShape& shape);
 
 }  // namespace folio

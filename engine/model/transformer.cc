@@ -4,17 +4,18 @@
 
 namespace folio {
 
-Transformer::Transformer(const ModelShape& shape, const Weights& weights, Backend* backend,
-                         int max_step_rows, int max_logit_rows)
-    : shape_(shape), weights_(weights), backend_(backend) {
+Transformer::Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
+                         Backend* backend, int max_step_rows, int max_logit_rows)
+    : shape_(shape), style_(style), weights_(weights), backend_(backend) {
   const size_t rows = max_step_rows;
   const size_t head_dim = shape.head_dim;
   hidden_.resize(rows * shape.hidden_size);
   normed_.resize(rows * shape.hidden_size);
   qkv_.resize(rows * (shape.num_heads + 2 * shape.num_kv_heads) * head_dim);
   attention_.resize(rows * shape.num_heads * head_dim);
-  gate_up_.resize(rows * 2 * shape.intermediate_size);
-  mlp_.resize(rows * shape.intermediate_size);
+  const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
+  up_.resize(rows * (gated ? 2 : 1) * shape.intermediate_size);
+  mlp_.resize(gated ? rows * shape.intermediate_size : 0);
   logits_.resize(size_t(max_logit_rows) * shape.vocab_size);
 }
 
@@ -29,33 +30,57 @@ std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<co
     std::memmove(&hidden_[i * width], &hidden_[logit_rows[i] * width], width * sizeof(float));
   }
   const int num_rows = static_cast<int>(logit_rows.size());
-  backend_->RmsNorm(hidden_.data(), weights_.final_norm, shape_.rms_norm_eps, num_rows,
-                    normed_.data());
-  backend_->MatMul(weights_.head(), normed_.data(), num_rows, {}, Backend::Output::kStore,
-                   logits_.data());
+  Norm(weights_.final_norm, num_rows, normed_.data());
+  backend_->MatMul(weights_.head(), normed_.data(), num_rows, weights_.lm_head.bias,
+                   Backend::Output::kStore, logits_.data());
   return {logits_.data(), logit_rows.size() * shape_.vocab_size};
+}
+
+void Transformer::Norm(const NormWeights& norm, int rows, float* out) {
+  if (style_.norm == DecoderStyle::Norm::kRms) {
+    backend_->RmsNorm(hidden_.data(), norm.weight, shape_.norm_eps, rows, out);
+  } else {
+    backend_->LayerNorm(hidden_.data(), norm.weight, norm.bias, shape_.norm_eps, rows, out);
+  }
+}
+
+void Transformer::RunMlp(const LayerWeights& w, int rows) {
+  using Output = Backend::Output;
+  const int width = shape_.intermediate_size;
+  backend_->MatMul(*w.up.matrix, normed_.data(), rows, w.up.bias, Output::kStore, up_.data());
+  const float* activated = mlp_.data();
+  if (style_.mlp == DecoderStyle::Mlp::kSwiGlu) {
+    backend_->SwiGlu(up_.data(), rows, width, mlp_.data());
+  } else {
+    const bool exact = style_.mlp == DecoderStyle::Mlp::kGeluErf;
+    backend_->Gelu(exact ? Backend::GeluForm::kErf : Backend::GeluForm::kTanh, rows, width,
+                   up_.data());
+    activated = up_.data();
+  }
+  backend_->MatMul(*w.down.matrix, activated, rows, w.down.bias, Output::kAdd, hidden_.data());
 }
 
 void Transformer::RunLayer(const StepBatch& batch, int layer) {
   using Output = Backend::Output;
+  using Residual = DecoderStyle::Residual;
   const LayerWeights& w = weights_.layers[layer];
   const int rows = batch.num_rows;
-  backend_->RmsNorm(hidden_.data(), w.attention_norm, shape_.rms_norm_eps, rows, normed_.data());
-  backend_->MatMul(*w.qkv, normed_.data(), rows, w.qkv_bias, Output::kStore, qkv_.data());
+  Norm(w.attention_norm, rows, normed_.data());
+  backend_->MatMul(*w.qkv.matrix, normed_.data(), rows, w.qkv.bias, Output::kStore, qkv_.data());
   backend_->StoreKv(batch, layer, qkv_.data());
   backend_->SummarizeChunks(batch, layer, qkv_.data());
   backend_->Attend(batch, layer, qkv_.data(), attention_.data());
-  backend_->MatMul(*w.output, attention_.data(), rows, w.output_bias, Output::kAdd, hidden_.data());
-
-  backend_->RmsNorm(hidden_.data(), w.mlp_norm, shape_.rms_norm_eps, rows, normed_.data());
-  backend_->MatMul(*w.gate_up, normed_.data(), rows, {}, Output::kStore, gate_up_.data());
-  backend_->SwiGlu(gate_up_.data(), rows, shape_.intermediate_size, mlp_.data());
-  backend_->MatMul(*w.down, mlp_.data(), rows, {}, Output::kAdd, hidden_.data());
+  // A parallel MLP reads the layer's input.
+  if (style_.residual == Residual::kParallel) Norm(w.mlp_norm, rows, normed_.data());
+  backend_->MatMul(*w.output.matrix, attention_.data(), rows, w.output.bias, Output::kAdd,
+                   hidden_.data());
+  if (style_.residual == Residual::kSequential) Norm(w.mlp_norm, rows, normed_.data());
+  RunMlp(w, rows);
 }
 
 int64_t Transformer::workspace_bytes() const {
   return static_cast<int64_t>((hidden_.size() + normed_.size() + qkv_.size() + attention_.size() +
-                               gate_up_.size() + mlp_.size() + logits_.size()) *
+                               up_.size() + mlp_.size() + logits_.size()) *
                               sizeof(float));
 }
 

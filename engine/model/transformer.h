@@ -11,14 +11,14 @@
 
 namespace folio {
 
-// The forward pass of a Llama-family decoder over one step: rows of any number of sequences, each
+// The forward pass of a decoder over one step: rows of any number of sequences, each
 // under its own attention plan. Owns its activations, sized once for the largest step. Engine
 // thread only.
 class Transformer {
  public:
-  // Borrows all three for its lifetime.
-  Transformer(const ModelShape& shape, const Weights& weights, Backend* backend, int max_step_rows,
-              int max_logit_rows);
+  // Borrows weights and backend for its lifetime.
+  Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
+              Backend* backend, int max_step_rows, int max_logit_rows);
 
   // Runs `tokens` (one per row of `batch`) and stores their keys and values. Returns logits
   // [logit_rows.size(), vocab_size] of the given rows, valid until the next call. REQUIRES:
@@ -31,17 +31,21 @@ class Transformer {
   int64_t workspace_bytes() const;
 
  private:
+  // Normalises the hidden state.
+  void Norm(const NormWeights& norm, int rows, float* out);
   void RunLayer(const StepBatch& batch, int layer);
+  void RunMlp(const LayerWeights& weights, int rows);
 
   const ModelShape shape_;
+  const DecoderStyle style_;
   const Weights& weights_;
   Backend* const backend_;
   std::vector<float> hidden_;     // [rows, hidden]
   std::vector<float> normed_;     // [rows, hidden]
   std::vector<float> qkv_;        // [rows, (heads + 2 kv_heads) * head_dim]
   std::vector<float> attention_;  // [rows, heads * head_dim]
-  std::vector<float> gate_up_;    // [rows, 2 * intermediate]
-  std::vector<float> mlp_;        // [rows, intermediate]
+  std::vector<float> up_;         // [rows, intermediate], SwiGLU: twice as wide, gate first
+  std::vector<float> mlp_;        // [rows, intermediate], SwiGLU only
   std::vector<float> logits_;     // [logit rows, vocab]
 };
 

@@ -1,123 +1,238 @@
 #include "engine/model/weights.h"
 
-#include <array>
 #include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/half.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/head_order.h"
 
 namespace folio {
 namespace {
 
 using Shape = std::vector<int64_t>;
+using QkvLayout = DecoderStyle::QkvLayout;
 
-// Reads tensors of one checkpoint for one backend.
+float Element(const TensorView& view, int64_t i) {
+  const std::byte* at = static_cast<const std::byte*>(view.data) + i * DTypeBytes(view.dtype);
+  if (view.dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return view.dtype == DType::kBf16 ? Bf16ToFloat(bits) : Fp16ToFloat(bits);
+}
+
+// Reads the tensors of one checkpoint for one backend.
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, Backend* backend)
-      : checkpoint_(checkpoint), backend_(backend) {}
+  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Backend* backend)
+      : config_(config),
+        shape_(config.shape),
+        names_(FindFamily(config.architecture)->tensors),
+        checkpoint_(checkpoint),
+        backend_(backend),
+        head_order_(HeadOrder(shape_.head_dim, config.rope.rotary_dim, config.style.rotary_pairs)) {
+  }
 
+  absl::StatusOr<Weights> Load() const;
+
+ private:
   struct Part {
     std::string name;
-    Shape shape;
+    int64_t outputs = 0;
   };
 
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> Matrix(const std::vector<Part>& parts) const {
+  // The parts stacked by rows; with biases, if wanted.
+  absl::StatusOr<LinearWeights> Linear(const std::vector<Part>& parts, int64_t inputs,
+                                       bool bias) const {
     std::vector<TensorView> views;
+    LinearWeights weights;
     for (const Part& part : parts) {
-      FOLIO_ASSIGN_OR_RETURN(TensorView view, checkpoint_.Tensor(part.name, part.shape));
+      FOLIO_ASSIGN_OR_RETURN(
+          TensorView view, checkpoint_.Tensor(part.name + ".weight", Shape{part.outputs, inputs}));
       views.push_back(view);
+      if (bias) FOLIO_RETURN_IF_ERROR(Append(part.name + ".bias", part.outputs, &weights.bias));
     }
-    auto matrix = backend_->Pack(views);
-    for (const Part& part : parts) FOLIO_RETURN_IF_ERROR(checkpoint_.ReleasePages(part.name));
-    return matrix;
+    FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
+    for (const Part& part : parts) {
+      FOLIO_RETURN_IF_ERROR(checkpoint_.ReleasePages(part.name + ".weight"));
+    }
+    return weights;
   }
 
   // Appends a tensor of one dimension as fp32.
-  absl::Status Vector(const std::string& name, int64_t size, std::vector<float>* out) const {
+  absl::Status Append(const std::string& name, int64_t size, std::vector<float>* out) const {
     FOLIO_ASSIGN_OR_RETURN(TensorView view, checkpoint_.Tensor(name, Shape{size}));
-    const size_t begin = out->size();
-    out->resize(begin + size);
-    for (int64_t i = 0; i < size; ++i) (*out)[begin + i] = Element(view, i);
+    for (int64_t i = 0; i < size; ++i) out->push_back(Element(view, i));
     return absl::OkStatus();
   }
 
- private:
-  static float Element(const TensorView& view, int64_t i) {
-    const std::byte* at = static_cast<const std::byte*>(view.data) + i * DTypeBytes(view.dtype);
-    if (view.dtype == DType::kF32) {
-      float value;
-      std::memcpy(&value, at, sizeof(value));
-      return value;
+  absl::StatusOr<NormWeights> Norm(const std::string& name) const {
+    NormWeights norm;
+    FOLIO_RETURN_IF_ERROR(Append(name + ".weight", shape_.hidden_size, &norm.weight));
+    if (config_.style.norm_bias) {
+      FOLIO_RETURN_IF_ERROR(Append(name + ".bias", shape_.hidden_size, &norm.bias));
     }
-    uint16_t bits;
-    std::memcpy(&bits, at, sizeof(bits));
-    return view.dtype == DType::kBf16 ? Bf16ToFloat(bits) : Fp16ToFloat(bits);
+    return norm;
   }
 
+  absl::StatusOr<LayerWeights> Layer(int layer) const;
+  absl::StatusOr<LinearWeights> Qkv(const std::string& prefix) const;
+  absl::StatusOr<LinearWeights> ReorderedQkv(const std::string& prefix) const;
+  absl::StatusOr<LinearWeights> Output(const std::string& name) const;
+
+  int64_t q_size() const { return int64_t{shape_.num_heads} * shape_.head_dim; }
+  int64_t kv_size() const { return int64_t{shape_.num_kv_heads} * shape_.head_dim; }
+  int OrderOf(int element) const { return head_order_.empty() ? element : head_order_[element]; }
+
+  const ModelConfig& config_;
+  const ModelShape& shape_;
+  const TensorNames& names_;
   const Checkpoint& checkpoint_;
   Backend* const backend_;
+  const std::vector<int> head_order_;
 };
 
-absl::StatusOr<LayerWeights> LoadLayer(const ModelConfig& config, int layer, const Loader& loader) {
-  const ModelShape& s = config.shape;
-  const int64_t hidden = s.hidden_size;
-  const int64_t q = int64_t{s.num_heads} * s.head_dim;
-  const int64_t kv = int64_t{s.num_kv_heads} * s.head_dim;
-  const std::string prefix = absl::StrCat("model.layers.", layer, ".");
-  const std::string attn = prefix + "self_attn.";
-  LayerWeights w;
-  FOLIO_RETURN_IF_ERROR(
-      loader.Vector(prefix + "input_layernorm.weight", hidden, &w.attention_norm));
-  FOLIO_RETURN_IF_ERROR(
-      loader.Vector(prefix + "post_attention_layernorm.weight", hidden, &w.mlp_norm));
-  FOLIO_ASSIGN_OR_RETURN(w.qkv, loader.Matrix({{attn + "q_proj.weight", {q, hidden}},
-                                               {attn + "k_proj.weight", {kv, hidden}},
-                                               {attn + "v_proj.weight", {kv, hidden}}}));
-  FOLIO_ASSIGN_OR_RETURN(w.output, loader.Matrix({{attn + "o_proj.weight", {hidden, q}}}));
-  if (config.attention_bias) {
-    FOLIO_RETURN_IF_ERROR(loader.Vector(attn + "q_proj.bias", q, &w.qkv_bias));
-    FOLIO_RETURN_IF_ERROR(loader.Vector(attn + "k_proj.bias", kv, &w.qkv_bias));
-    FOLIO_RETURN_IF_ERROR(loader.Vector(attn + "v_proj.bias", kv, &w.qkv_bias));
-    FOLIO_RETURN_IF_ERROR(loader.Vector(attn + "o_proj.bias", hidden, &w.output_bias));
+absl::StatusOr<LinearWeights> Loader::Qkv(const std::string& prefix) const {
+  const bool bias = config_.style.qkv_bias;
+  const QkvLayout layout = config_.style.qkv_layout;
+  if (!head_order_.empty() || layout == QkvLayout::kPerHead) return ReorderedQkv(prefix);
+  if (layout == QkvLayout::kStacked) {
+    return Linear({{prefix + names_.qkv, q_size() + 2 * kv_size()}}, shape_.hidden_size, bias);
   }
-  const int64_t ffn = s.intermediate_size;
-  FOLIO_ASSIGN_OR_RETURN(w.gate_up,
-                         loader.Matrix({{prefix + "mlp.gate_proj.weight", {ffn, hidden}},
-                                        {prefix + "mlp.up_proj.weight", {ffn, hidden}}}));
-  FOLIO_ASSIGN_OR_RETURN(w.down, loader.Matrix({{prefix + "mlp.down_proj.weight", {hidden, ffn}}}));
+  return Linear({{prefix + names_.q, q_size()},
+                 {prefix + names_.k, kv_size()},
+                 {prefix + names_.v, kv_size()}},
+                shape_.hidden_size, bias);
+}
+
+// Copies the rows into the engine's order: q of all heads, then k, then v, each head in HeadOrder.
+absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) const {
+  const int64_t d = shape_.head_dim;
+  const bool fused = names_.qkv != nullptr;
+  std::vector<OwnedTensor> parts;
+  LinearWeights weights;
+  for (int which = 0; which < 3; ++which) {
+    const char* separate[] = {names_.q, names_.k, names_.v};
+    const std::string name = prefix + (fused ? names_.qkv : separate[which]);
+    const int64_t num_heads = which == 0 ? shape_.num_heads : shape_.num_kv_heads;
+    std::vector<int64_t> rows;
+    for (int64_t head = 0; head < num_heads; ++head) {
+      // Fused: [heads][q, k, v][head_dim].
+      const int64_t first = fused ? (3 * head + which) * d : head * d;
+      for (int e = 0; e < d; ++e) rows.push_back(first + OrderOf(e));
+    }
+    const int64_t outputs = fused ? q_size() + 2 * kv_size() : num_heads * d;
+    FOLIO_ASSIGN_OR_RETURN(
+        const TensorView view,
+        checkpoint_.Tensor(name + ".weight", Shape{outputs, int64_t{shape_.hidden_size}}));
+    parts.push_back(TakeRows(view, rows));
+    if (!config_.style.qkv_bias) continue;
+    std::vector<float> bias;
+    FOLIO_RETURN_IF_ERROR(Append(name + ".bias", outputs, &bias));
+    for (const int64_t row : rows) weights.bias.push_back(bias[row]);
+  }
+  const std::vector<TensorView> views = {parts[0].view, parts[1].view, parts[2].view};
+  FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
+  return weights;
+}
+
+absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
+  if (head_order_.empty()) {
+    return Linear({{name, shape_.hidden_size}}, q_size(), config_.style.output_bias);
+  }
+  FOLIO_ASSIGN_OR_RETURN(
+      const TensorView view,
+      checkpoint_.Tensor(name + ".weight", Shape{int64_t{shape_.hidden_size}, q_size()}));
+  std::vector<int64_t> columns;
+  for (int64_t head = 0; head < shape_.num_heads; ++head) {
+    for (int e = 0; e < shape_.head_dim; ++e)
+      columns.push_back(head * shape_.head_dim + OrderOf(e));
+  }
+  const OwnedTensor reordered = TakeColumns(view, columns);
+  LinearWeights weights;
+  FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack({{reordered.view}}));
+  if (config_.style.output_bias) {
+    FOLIO_RETURN_IF_ERROR(Append(name + ".bias", shape_.hidden_size, &weights.bias));
+  }
+  return weights;
+}
+
+absl::StatusOr<LayerWeights> Loader::Layer(int layer) const {
+  const std::string prefix = absl::StrCat(names_.layers, ".", layer, ".");
+  const int64_t hidden = shape_.hidden_size;
+  const int64_t ffn = shape_.intermediate_size;
+  const bool mlp_bias = config_.style.mlp_bias;
+  LayerWeights w;
+  FOLIO_ASSIGN_OR_RETURN(w.attention_norm, Norm(prefix + names_.attention_norm));
+  FOLIO_ASSIGN_OR_RETURN(w.qkv, Qkv(prefix));
+  FOLIO_ASSIGN_OR_RETURN(w.output, Output(prefix + names_.output));
+  if (names_.mlp_norm != nullptr) {
+    FOLIO_ASSIGN_OR_RETURN(w.mlp_norm, Norm(prefix + names_.mlp_norm));
+  }
+  std::vector<Part> up;
+  if (names_.gate != nullptr) up.push_back({prefix + names_.gate, ffn});
+  up.push_back({prefix + names_.up, ffn});
+  FOLIO_ASSIGN_OR_RETURN(w.up, Linear(up, hidden, mlp_bias));
+  FOLIO_ASSIGN_OR_RETURN(w.down, Linear({{prefix + names_.down, hidden}}, ffn, mlp_bias));
   return w;
+}
+
+absl::StatusOr<Weights> Loader::Load() const {
+  const int64_t vocab = shape_.vocab_size;
+  const int64_t hidden = shape_.hidden_size;
+  Weights weights;
+  FOLIO_ASSIGN_OR_RETURN(LinearWeights embedding,
+                         Linear({{names_.embedding, vocab}}, hidden, false));
+  weights.embedding = std::move(embedding.matrix);
+  for (int layer = 0; layer < shape_.num_layers; ++layer) {
+    FOLIO_ASSIGN_OR_RETURN(LayerWeights w, Layer(layer));
+    weights.layers.push_back(std::move(w));
+  }
+  FOLIO_ASSIGN_OR_RETURN(weights.final_norm, Norm(names_.final_norm));
+  if (!config_.tie_word_embeddings) {
+    FOLIO_ASSIGN_OR_RETURN(weights.lm_head,
+                           Linear({{names_.head, vocab}}, hidden, config_.style.head_bias));
+  }
+  return weights;
 }
 
 }  // namespace
 
 int64_t Weights::bytes() const {
-  int64_t total = embedding->bytes() + (lm_head ? lm_head->bytes() : 0);
+  int64_t total = embedding->bytes() + (lm_head.matrix ? lm_head.matrix->bytes() : 0);
   for (const LayerWeights& w : layers) {
-    total += w.qkv->bytes() + w.output->bytes() + w.gate_up->bytes() + w.down->bytes();
+    for (const LinearWeights* linear : {&w.qkv, &w.output, &w.up, &w.down}) {
+      total += linear->matrix->bytes();
+    }
   }
   return total;
 }
 
+int64_t Weights::num_parameters() const {
+  const auto of = [](const LinearWeights& linear) {
+    const int64_t biases = static_cast<int64_t>(linear.bias.size());
+    return linear.matrix ? linear.matrix->rows() * linear.matrix->cols() + biases : biases;
+  };
+  const auto of_norm = [](const NormWeights& norm) {
+    return static_cast<int64_t>(norm.weight.size() + norm.bias.size());
+  };
+  int64_t count = embedding->rows() * embedding->cols() + of(lm_head) + of_norm(final_norm);
+  for (const LayerWeights& w : layers) {
+    count += of(w.qkv) + of(w.output) + of(w.up) + of(w.down);
+    count += of_norm(w.attention_norm) + of_norm(w.mlp_norm);
+  }
+  return count;
+}
+
 absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                     Backend* backend) {
-  FOLIO_RETURN_IF_ERROR(checkpoint.CheckAllLlamaTensors(config).status());
-  const Loader loader(checkpoint, backend);
-  const Shape table = {config.shape.vocab_size, config.shape.hidden_size};
-  Weights weights;
-  FOLIO_ASSIGN_OR_RETURN(weights.embedding, loader.Matrix({{"model.embed_tokens.weight", table}}));
-  for (int layer = 0; layer < config.shape.num_layers; ++layer) {
-    FOLIO_ASSIGN_OR_RETURN(LayerWeights w, LoadLayer(config, layer, loader));
-    weights.layers.push_back(std::move(w));
-  }
-  FOLIO_RETURN_IF_ERROR(
-      loader.Vector("model.norm.weight", config.shape.hidden_size, &weights.final_norm));
-  if (!config.tie_word_embeddings) {
-    FOLIO_ASSIGN_OR_RETURN(weights.lm_head, loader.Matrix({{"lm_head.weight", table}}));
-  }
-  return weights;
+  FOLIO_RETURN_IF_ERROR(checkpoint.CheckAllTensors(config).status());
+  return Loader(config, checkpoint, backend).Load();
 }
 
 }  // namespace folio

@@ -10,27 +10,38 @@
 
 namespace folio {
 
-// Weights of one decoder layer. Matrices are [outputs, inputs] in the checkpoint's dtype.
-struct LayerWeights {
-  std::vector<float> attention_norm;      // [hidden]
-  std::unique_ptr<PackedMatrix> qkv;      // [(heads + 2 kv_heads) * head_dim, hidden]
-  std::vector<float> qkv_bias;            // may be empty
-  std::unique_ptr<PackedMatrix> output;   // [hidden, heads * head_dim]
-  std::vector<float> output_bias;         // may be empty
-  std::vector<float> mlp_norm;            // [hidden]
-  std::unique_ptr<PackedMatrix> gate_up;  // [2 * intermediate, hidden], gate first
-  std::unique_ptr<PackedMatrix> down;     // [hidden, intermediate]
+struct NormWeights {
+  std::vector<float> weight;  // [hidden]
+  std::vector<float> bias;    // [hidden], may be empty
 };
 
-// All weights of a Llama-family model, held once, in a backend's layout. Const after loading.
+struct LinearWeights {
+  std::unique_ptr<PackedMatrix> matrix;  // [outputs, inputs] in the checkpoint's dtype
+  std::vector<float> bias;               // [outputs], may be empty
+};
+
+// Weights of one decoder layer. The elements of every head of q, k, v and of the output's inputs
+// are in the engine's order: pair m of the rotary embedding is (m, m + head_dim / 2), pairs that
+// are not rotated come last.
+struct LayerWeights {
+  NormWeights attention_norm;
+  LinearWeights qkv;     // [(heads + 2 kv_heads) * head_dim, hidden]
+  LinearWeights output;  // [hidden, heads * head_dim]
+  NormWeights mlp_norm;  // empty where the MLP shares the attention's norm
+  LinearWeights up;  // SwiGLU: [2 * intermediate, hidden], gate first; else [intermediate, hidden]
+  LinearWeights down;  // [hidden, intermediate]
+};
+
+// All weights of a model, held once, in a backend's layout. Const after loading.
 struct Weights {
   std::unique_ptr<PackedMatrix> embedding;  // [vocab, hidden]
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;          // [hidden]
-  std::unique_ptr<PackedMatrix> lm_head;  // [vocab, hidden]; null if tied to the embedding
+  NormWeights final_norm;
+  LinearWeights lm_head;  // [vocab, hidden]; without a matrix if tied to the embedding
 
-  const PackedMatrix& head() const { return lm_head ? *lm_head : *embedding; }
+  const PackedMatrix& head() const { return lm_head.matrix ? *lm_head.matrix : *embedding; }
   int64_t bytes() const;
+  int64_t num_parameters() const;
 };
 
 // Packs every tensor and gives the mapped pages back, so that memory never holds the model twice.

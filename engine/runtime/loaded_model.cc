@@ -65,26 +65,12 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
       "cpu_isa is '", options.cpu_isa, "', must be auto, portable, avx2, avx512 or avx512_bf16"));
 }
 
-int64_t CountParameters(const ModelConfig& config, const Weights& weights) {
-  int64_t count = weights.embedding->rows() * weights.embedding->cols();
-  if (!config.tie_word_embeddings) count *= 2;
-  for (const LayerWeights& w : weights.layers) {
-    for (const PackedMatrix* matrix :
-         {w.qkv.get(), w.output.get(), w.gate_up.get(), w.down.get()}) {
-      count += matrix->rows() * matrix->cols();
-    }
-    count += static_cast<int64_t>(w.attention_norm.size() + w.mlp_norm.size() + w.qkv_bias.size() +
-                                  w.output_bias.size());
-  }
-  return count + config.shape.hidden_size;
-}
-
 absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
   const ModelShape& shape = model->config.shape;
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
   FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, weight_dtype));
   const RopeModel& rope = model->config.rope;
-  model->attention = {{shape.trained_length, page_tokens}, PositionKind::kRope, rope};
+  model->attention = {{shape.trained_length, page_tokens, 0}, model->config.positions, rope};
   FOLIO_ASSIGN_OR_RETURN(const Rotary rotary, CheckpointRotary(rope));
   const KvGeometry geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
   const int64_t kv_bytes = options.kv_bytes > 0
@@ -96,7 +82,7 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
       .kv = model->store->kv_memory(),
       .summaries = model->store->summary_memory(),
       .rotary = rotary,
-      .alibi_slopes = {},
+      .alibi_slopes = model->config.alibi_slopes,
       .max_step_rows = options.step_tokens,
   }));
   model->info.page_tokens = page_tokens;
@@ -120,7 +106,7 @@ void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* mod
   const std::filesystem::path dir = std::filesystem::path(options.model_dir).lexically_normal();
   info.model_name = (dir.has_filename() ? dir : dir.parent_path()).filename().string();
   info.architecture = model->config.architecture;
-  info.num_parameters = CountParameters(model->config, model->weights);
+  info.num_parameters = model->weights.num_parameters();
   info.weight_dtype = DTypeName(weight_dtype);
   info.synthetic = model->config.synthetic;
   info.shape = model->config.shape;
@@ -147,14 +133,14 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
         SentencePieceTokenizer::Open(tokenizer_file.string(), model->config.shape.vocab_size));
   }
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
-  FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllLlamaTensors(model->config));
+  FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllTensors(model->config));
   FOLIO_ASSIGN_OR_RETURN(model->backend, MakeBackend(options));
   FOLIO_ASSIGN_OR_RETURN(model->weights,
                          LoadWeights(model->config, checkpoint, model->backend.get()));
   FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));
-  model->transformer =
-      std::make_unique<Transformer>(model->config.shape, model->weights, model->backend.get(),
-                                    options.step_tokens, options.max_running_requests);
+  model->transformer = std::make_unique<Transformer>(
+      model->config.shape, model->config.style, model->weights, model->backend.get(),
+      options.step_tokens, options.max_running_requests);
   Describe(options, weight_dtype, model.get());
   return model;
 }

@@ -159,7 +159,7 @@ class Bench {
   double BytesPerToken(const AttentionPlan& plan, int64_t position) const {
     const KvGeometry& g = model_->store->geometry();
     double weights = static_cast<double>(model_->weights.bytes());
-    if (model_->weights.lm_head) weights -= model_->weights.embedding->bytes();
+    if (model_->weights.lm_head.matrix) weights -= model_->weights.embedding->bytes();
     const double kv_token =
         2.0 * g.num_layers * g.num_kv_heads * g.padded_dim * DTypeBytes(g.dtype);
     double bytes = weights + kv_token * static_cast<double>(NumVisibleKeys(plan, position));

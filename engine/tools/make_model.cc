@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/llama_tensors.h"
+#include "engine/model/model_tensors.h"
 #include "engine/model/safetensors_writer.h"
 #include "engine/tools/make_model_random.h"
 #include "nlohmann/json.hpp"
@@ -56,7 +56,7 @@ std::string ConfigText(const MakeModelOptions& options) {
       {"folio_seed", options.seed},
       {"architectures", {"LlamaForCausalLM"}},
       {"model_type", "llama"},
-      {"attention_bias", options.config.attention_bias},
+      {"attention_bias", options.config.style.qkv_bias},
       {"bos_token_id", TokenIdsJson(options.config.bos_token_ids)},
       {"eos_token_id", TokenIdsJson(options.config.eos_token_ids)},
       {"head_dim", shape.head_dim},
@@ -68,7 +68,7 @@ std::string ConfigText(const MakeModelOptions& options) {
       {"num_attention_heads", shape.num_heads},
       {"num_hidden_layers", shape.num_layers},
       {"num_key_value_heads", shape.num_kv_heads},
-      {"rms_norm_eps", shape.rms_norm_eps},
+      {"rms_norm_eps", shape.norm_eps},
       {"rope_scaling", nullptr},
       {"rope_theta", options.config.rope.base},
       {"tie_word_embeddings", options.config.tie_word_embeddings},
@@ -146,7 +146,7 @@ class WeightWriter {
 };
 
 absl::Status WriteWeights(const MakeModelOptions& options, const std::string& path) {
-  const std::vector<TensorSpec> specs = LlamaTensors(options.config);
+  const std::vector<TensorSpec> specs = ModelTensors(options.config);
   std::vector<SafetensorsItem> items;
   items.reserve(specs.size());
   for (const TensorSpec& spec : specs) items.push_back({spec.name, spec.shape});

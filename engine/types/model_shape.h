@@ -6,7 +6,7 @@
 
 namespace folio {
 
-// The numbers of a Llama-family decoder that attention, KV cache and kernels need.
+// The numbers of a decoder that attention, KV cache and kernels need.
 struct ModelShape {
   int num_layers = 0;
   int hidden_size = 0;
@@ -17,7 +17,7 @@ struct ModelShape {
   int vocab_size = 0;
   // Trained length in tokens (max_position_embeddings).
   int trained_length = 0;
-  double rms_norm_eps = 1e-5;
+  double norm_eps = 1e-5;
 
   int group_size() const { return num_heads / num_kv_heads; }
 };

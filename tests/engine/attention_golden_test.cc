@@ -54,13 +54,14 @@ class ReferenceAttention : public testing::TestWithParam<int> {};
 TEST_P(ReferenceAttention, IsEqualInPrefillAndDecode) {
   const json& test = About()["cases"][GetParam()];
   const std::string name = test["name"];
-  for (const std::string model_name : {"mha", "gqa"}) {
+  for (const std::string path : test["models"]) {
+    const std::string model_name = path.substr(path.find('/') + 1);
     auto file = SafetensorsFile::Open(TestData("golden/attention/" + model_name + ".safetensors"));
     ASSERT_TRUE(file.ok()) << file.status();
     const auto tokens = Values<int32_t>(*file, name + "/tokens");
     const auto expected = Values<float>(*file, name + "/logits");
     const auto rows = Values<int32_t>(*file, "rows");
-    auto loaded = LoadTestModel(TestData("golden/llama/" + model_name));
+    auto loaded = LoadTestModel(TestData("golden/" + path));
     const AttentionModel model = ModelOf(*loaded);
     const PositionRequest request{static_cast<int64_t>(tokens.size()), false};
     const auto spec = ResolveAttention(SpecOf(test), {}, model, request);
@@ -80,7 +81,8 @@ TEST_P(ReferenceAttention, IsEqualInPrefillAndDecode) {
 }
 
 std::string CaseName(const testing::TestParamInfo<int>& info) {
-  std::string name = About()["cases"][info.param]["name"];
+  const json& test = About()["cases"][info.param];
+  std::string name = test["models"][0].get<std::string>() + "_" + test["name"].get<std::string>();
   std::replace_if(
       name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/half.h"
-#include "engine/model/llama_tensors.h"
+#include "engine/model/model_tensors.h"
 #include "engine/model/safetensors_writer.h"
 #include "engine/tools/make_model.h"
 #include "gtest/gtest.h"
@@ -43,7 +43,7 @@ absl::Status CheckAll(const std::string& dir) {
   if (!config.ok()) return config.status();
   const auto checkpoint = Checkpoint::Open(dir);
   if (!checkpoint.ok()) return checkpoint.status();
-  return checkpoint->CheckAllLlamaTensors(*config).status();
+  return checkpoint->CheckAllTensors(*config).status();
 }
 
 // Writes zero tensors of one dtype.
@@ -69,7 +69,7 @@ TEST_P(MadeModel, IsACompleteCheckpoint) {
   const ScratchDir dir;
   MakeModelOptions options = TinyOptions();
   options.dtype = GetParam();
-  options.config.attention_bias = true;
+  options.config.style.qkv_bias = options.config.style.output_bias = true;
   const std::string path = MakeTiny(dir, options);
   const auto config = LoadModelConfig(path);
   ASSERT_TRUE(config.ok()) << config.status();
@@ -78,7 +78,7 @@ TEST_P(MadeModel, IsACompleteCheckpoint) {
   EXPECT_EQ(config->shape.head_dim, 8);
   const auto checkpoint = Checkpoint::Open(path);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const auto dtype = checkpoint->CheckAllLlamaTensors(*config);
+  const auto dtype = checkpoint->CheckAllTensors(*config);
   ASSERT_TRUE(dtype.ok()) << dtype.status();
   EXPECT_EQ(*dtype, GetParam());
 }
@@ -162,7 +162,7 @@ TEST(Checkpoint, TiedEmbeddingsNeedNoOutputProjection) {
   auto config = LoadModelConfig(path);
   config->tie_word_embeddings = false;
   const auto checkpoint = Checkpoint::Open(path);
-  ExpectError(checkpoint->CheckAllLlamaTensors(*config).status(), absl::StatusCode::kNotFound,
+  ExpectError(checkpoint->CheckAllTensors(*config).status(), absl::StatusCode::kNotFound,
               "lm_head.weight");
 }
 
@@ -172,12 +172,11 @@ TEST(Checkpoint, WrongShapesAreNamed) {
   auto config = LoadModelConfig(path);
   config->shape.vocab_size = 51;
   const auto checkpoint = Checkpoint::Open(path);
-  ExpectError(checkpoint->CheckAllLlamaTensors(*config).status(),
-              absl::StatusCode::kInvalidArgument,
+  ExpectError(checkpoint->CheckAllTensors(*config).status(), absl::StatusCode::kInvalidArgument,
               "\"model.embed_tokens.weight\" has shape [50, 32], config.json asks for [51, 32]");
   config->shape.vocab_size = 50;
   config->shape.num_layers = 3;
-  ExpectError(checkpoint->CheckAllLlamaTensors(*config).status(), absl::StatusCode::kNotFound,
+  ExpectError(checkpoint->CheckAllTensors(*config).status(), absl::StatusCode::kNotFound,
               "model.layers.2.");
   EXPECT_TRUE(checkpoint->ReleasePages("model.norm.weight").ok());
   EXPECT_EQ(checkpoint->ReleasePages("nothing").code(), absl::StatusCode::kNotFound);
@@ -188,7 +187,7 @@ TEST(Checkpoint, MixedAndIntegerDTypesAreRefused) {
   WriteZeros(dir.Path("a.safetensors"), DType::kF32, {{"model.embed_tokens.weight", {50, 32}}});
   std::vector<SafetensorsItem> rest;
   std::string map = R"("model.embed_tokens.weight": "a.safetensors")";
-  for (const TensorSpec& spec : LlamaTensors(TinyOptions().config)) {
+  for (const TensorSpec& spec : ModelTensors(TinyOptions().config)) {
     if (spec.role == TensorRole::kEmbedding && spec.name != "lm_head.weight") continue;
     rest.push_back({spec.name, spec.shape});
     map += ", \"" + spec.name + "\": \"b.safetensors\"";
@@ -199,16 +198,16 @@ TEST(Checkpoint, MixedAndIntegerDTypesAreRefused) {
   WriteZeros(dir.Path("b.safetensors"), DType::kF32, rest);
   auto checkpoint = Checkpoint::Open(dir.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_TRUE(checkpoint->CheckAllLlamaTensors(config).ok());
+  EXPECT_TRUE(checkpoint->CheckAllTensors(config).ok());
 
   WriteZeros(dir.Path("b.safetensors"), DType::kBf16, rest);
   checkpoint = Checkpoint::Open(dir.path());
-  ExpectError(checkpoint->CheckAllLlamaTensors(config).status(), absl::StatusCode::kInvalidArgument,
+  ExpectError(checkpoint->CheckAllTensors(config).status(), absl::StatusCode::kInvalidArgument,
               "mixes dtypes");
 
   WriteZeros(dir.Path("b.safetensors"), DType::kI32, rest);
   checkpoint = Checkpoint::Open(dir.path());
-  ExpectError(checkpoint->CheckAllLlamaTensors(config).status(), absl::StatusCode::kUnimplemented,
+  ExpectError(checkpoint->CheckAllTensors(config).status(), absl::StatusCode::kUnimplemented,
               "I32");
 }
 

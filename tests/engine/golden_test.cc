@@ -100,6 +100,22 @@ TEST_P(TransformersLogits, AreCloseWithACacheInBf16) {
 INSTANTIATE_TEST_SUITE_P(Golden, TransformersLogits, testing::ValuesIn(Cases("golden/llama")),
                          [](const auto& info) { return info.param; });
 
+// The families beside Llama.
+class FamilyLogits : public testing::TestWithParam<std::string> {};
+
+TEST_P(FamilyLogits, EqualThoseOfTransformers) {
+  const std::string dir = TestData("golden/families/" + GetParam());
+  const Golden golden = ReadGolden(dir);
+  auto model = LoadTestModel(dir, {.kv_dtype = "fp32"});
+  for (const std::vector<int>& pieces : {std::vector<int>{512}, {1}, {40, 1, 7}}) {
+    const std::vector<float> logits = AllLogits(model.get(), FullPlan(), golden.tokens, pieces);
+    EXPECT_LE(MaxAbsDifference(logits, golden.logits), 1e-4f) << "pieces of " << pieces[0];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, FamilyLogits, testing::ValuesIn(Cases("golden/families")),
+                         [](const auto& info) { return info.param; });
+
 // Every set of kernels this CPU can run, on the same cases; the cache in both formats.
 class EveryIsa : public testing::TestWithParam<Isa> {
  protected:

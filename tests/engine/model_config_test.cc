@@ -39,12 +39,12 @@ TEST(ModelConfig, ReadsAllFields) {
   EXPECT_EQ(config->shape.vocab_size, 1000);
   EXPECT_EQ(config->shape.trained_length, 512);
   EXPECT_EQ(config->rope.base, 500000.0);
-  EXPECT_EQ(config->shape.rms_norm_eps, 1e-5);
+  EXPECT_EQ(config->shape.norm_eps, 1e-5);
   EXPECT_EQ(config->architecture, "LlamaForCausalLM");
   EXPECT_EQ(config->torch_dtype, "bfloat16");
   EXPECT_EQ(config->bos_token_ids, std::vector<int32_t>{1});
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3}));
-  EXPECT_FALSE(config->tie_word_embeddings || config->attention_bias || config->synthetic);
+  EXPECT_FALSE(config->tie_word_embeddings || config->style.qkv_bias || config->synthetic);
 }
 
 TEST(ModelConfig, TakesTheDefaultsOfTheHuggingFaceClass) {
@@ -55,7 +55,7 @@ TEST(ModelConfig, TakesTheDefaultsOfTheHuggingFaceClass) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->shape.num_kv_heads, 4);
   EXPECT_EQ(config->rope.base, 10000.0);
-  EXPECT_EQ(config->shape.rms_norm_eps, 1e-6);
+  EXPECT_EQ(config->shape.norm_eps, 1e-6);
   EXPECT_EQ(config->bos_token_ids, std::vector<int32_t>{1});
   EXPECT_TRUE(config->eos_token_ids.empty());
 }
@@ -130,7 +130,8 @@ TEST_P(UnknownConfig, IsUnimplementedAndListsWhatIsKnown) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, UnknownConfig,
-    testing::Values(BadCase{"\"llama\"", "\"mamba\"", "\"model_type\" is \"mamba\"; known: llama"},
+    testing::Values(BadCase{"\"llama\"", "\"mamba\"",
+                            "\"model_type\" is \"mamba\"; known with LlamaForCausalLM: llama"},
                     BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
                     BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
                     BadCase{"\"rope_scaling\": null",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from strategies import MIN_MARGIN, Llama, rotate, softmax
 
 LENGTH = 64  # what the models count as trained on here
@@ -111,9 +111,13 @@ class Attention:
         self.representations: dict = {}
         self.layer0: dict = {}
         self.head_index = 0
+        # ALiBi: logits fall by the slope of the head per position between key and query.
+        self.slopes: np.ndarray | None = None
 
     # Which table a row uses, and which one chunk representations use.
     def row_table(self, i: int) -> Table:
+        if self.slopes is not None:
+            return Table(np.zeros(self.d // 2))
         if i >= PROMPT and self.unscaled_decode():
             return Table(plain_theta(self.base, self.d))
         if self.scheme == "dynamic_ntk":
@@ -126,7 +130,7 @@ class Attention:
         return self.name == "long_heads" and not tuned and not self.p.get("scale_decode")
 
     def local_theta(self) -> np.ndarray:
-        if self.unscaled_decode():
+        if self.slopes is None and self.unscaled_decode():
             return plain_theta(self.base, self.d)
         return self.row_table(0).theta
 
@@ -264,17 +268,21 @@ class Attention:
         rows = []
         for i in range(len(head.q)):
             t = self.row_table(i)
-            logits, indices = [], []
+            logits, indices, distances = [], [], []
             for j, q_position, k_positions in self.keys(i, head):
                 if len(j) == 0:
                     continue
                 keys = rotate(head.k[j], k_positions, t.theta)
                 logits.append(keys @ rotate(head.q[i], q_position, t.theta))
                 indices.append(j)
+                distances.append(q_position - k_positions)
             indices = np.concatenate(indices)
             assert len(set(indices)) == len(indices)
             scale = t.factor * self.entropy(i, head.layer, len(indices)) / math.sqrt(self.d)
-            rows.append(softmax(np.concatenate(logits) * scale) @ head.v[indices])
+            scores = np.concatenate(logits) * scale
+            if self.slopes is not None:
+                scores = scores - self.slopes[self.head_index] * np.concatenate(distances)
+            rows.append(softmax(scores) @ head.v[indices])
         return np.stack(rows)
 
 
@@ -307,6 +315,47 @@ class Model(Llama):
             attention.head_index = h
             outputs.append(attention.attend(head))
         return self.linear(f"{name}.self_attn.o_proj", np.concatenate(outputs, axis=-1))
+
+
+class Mpt:
+    """A Hugging Face MPT directory: layer norms without bias, stacked q, k, v, exact GELU, ALiBi."""
+
+    def __init__(self, directory: Path, dtype=np.float64):
+        self.config = json.loads((directory / "config.json").read_text())
+        file = load_file(directory / "model.safetensors")
+        self.weights = {name: x.astype(dtype) for name, x in file.items()}
+        self.head_dim = self.config["d_model"] // self.config["n_heads"]
+
+    def slopes(self) -> np.ndarray:
+        heads = self.config["n_heads"]
+        rounded = 2 ** math.ceil(math.log2(heads))
+        slopes = [2.0 ** (-(i + 1) * 8 / rounded) for i in range(rounded)]
+        return np.array(slopes if rounded == heads else (slopes[1::2] + slopes[::2])[:heads])
+
+    def norm(self, name: str, x: np.ndarray) -> np.ndarray:
+        centered = x - x.mean(axis=-1, keepdims=True)
+        variance = (centered**2).mean(axis=-1, keepdims=True)
+        return centered / np.sqrt(variance + 1e-5) * self.weights[f"{name}.weight"]
+
+    def run(self, tokens: np.ndarray, attention: Attention) -> np.ndarray:
+        attention.slopes = self.slopes()
+        embedding = self.weights["transformer.wte.weight"]
+        erf = np.vectorize(math.erf)
+        x = embedding[tokens]
+        for layer in range(self.config["n_layers"]):
+            name = f"transformer.blocks.{layer}"
+            qkv = self.norm(f"{name}.norm_1", x) @ self.weights[f"{name}.attn.Wqkv.weight"].T
+            q, k, v = (part.reshape(len(x), -1, self.head_dim) for part in np.split(qkv, 3, axis=1))
+            outputs = []
+            for h in range(q.shape[1]):
+                attention.head_index = h
+                outputs.append(attention.attend(Head(q[:, h], k[:, h], v[:, h], layer)))
+            heads = np.concatenate(outputs, axis=-1)
+            x = x + heads @ self.weights[f"{name}.attn.out_proj.weight"].T
+            up = self.norm(f"{name}.norm_2", x) @ self.weights[f"{name}.ffn.up_proj.weight"].T
+            gelu = 0.5 * up * (1 + erf(up / math.sqrt(2)))
+            x = x + gelu @ self.weights[f"{name}.ffn.down_proj.weight"].T
+        return self.norm("transformer.norm_f", x) @ embedding.T
 
 
 # ---- Cases --------------------------------------------------------------------------------------
@@ -360,6 +409,20 @@ ROWS = [
 ]
 
 
+ALIBI_ROWS = [
+    ("full", {}), ("sliding_window", {"window": 40}),
+    ("streaming", {"num_sinks": 5, "recent_tokens": 30}),
+    ("lm_infinite", {"num_sinks": 5, "window": 40, "distance_limit": 40}),
+    ("lm_infinite", {"num_sinks": 5, "window": 40, "distance_limit": 2**31}),
+    ("lm_infinite", TOP), ("long_heads", LONG_HEADS),
+]
+
+
+def alibi_cases():
+    for strategy, params in ALIBI_ROWS:
+        yield strategy, params, "plain", {}
+
+
 def cases():
     for strategy, params, legal in ROWS:
         for scheme, scheme_params in SCHEMES:
@@ -377,7 +440,8 @@ def compute(model: Model, case, seed: int):
     while True:
         generator = np.random.Generator(np.random.PCG64(seed))
         tokens = generator.integers(model.config["vocab_size"], size=NUM_TOKENS, dtype=np.int32)
-        attention = Attention(*case, model.config["rope_theta"], model.head_dim)
+        base = model.config.get("rope_theta", 10000.0)
+        attention = Attention(*case, base, model.head_dim)
         logits = model.run(tokens, attention)
         if min(attention.margins, default=1.0) >= MIN_MARGIN:
             return tokens, logits
@@ -391,18 +455,23 @@ def main() -> None:
     out = golden / "attention"
     out.mkdir(exist_ok=True)
     listed = []
-    for model_idx, model_name in enumerate(("mha", "gqa")):
-        model = Model(golden / "llama" / model_name)
+    models = [("llama/mha", Model, cases), ("llama/gqa", Model, cases),
+              ("families/mpt", Mpt, alibi_cases)]
+    for model_idx, (path, kind, of_model) in enumerate(models):
+        model = kind(golden / path)
+        model_name = path.split("/")[1]
         tensors = {"rows": np.array(KEPT_ROWS, dtype=np.int32)}
-        for case_idx, case in enumerate(cases()):
+        for case_idx, case in enumerate(of_model()):
             tokens, logits = compute(model, case, 1_000_000 * (model_idx + 1) + 1000 * case_idx)
             name = label(*case)
             tensors[f"{name}/tokens"] = tokens
             tensors[f"{name}/logits"] = logits[KEPT_ROWS].astype(np.float32)
-            if model_idx == 0:
+            if model_idx != 1:
                 strategy, params, scheme, scheme_params = case
-                listed.append({"name": name, "strategy": strategy, "params": params,
-                               "position": scheme, "position_params": scheme_params})
+                paths = [path] if kind is Mpt else [p for p, k, _ in models if k is kind]
+                listed.append({"name": name, "models": paths, "strategy": strategy,
+                               "params": params, "position": scheme,
+                               "position_params": scheme_params})
             print(f"{model_name} {name}")
         save_file(tensors, out / f"{model_name}.safetensors")
     about = {"trained_length": LENGTH, "prompt_tokens": PROMPT, "cases": listed}

@@ -14,6 +14,7 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 export PYTHONDONTWRITEBYTECODE=1
 
 "$venv/bin/python3" "$here/hf_llama.py" "$golden/llama"
+"$venv/bin/python3" "$here/hf_families.py" "$golden/families"
 "$venv/bin/python3" "$here/strategies.py" "$golden"
 "$venv/bin/python3" "$here/attention.py" "$golden"
 "$venv/bin/python3" "$here/rope_tables.py" "$golden"

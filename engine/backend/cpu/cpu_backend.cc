@@ -1,6 +1,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,7 +57,10 @@ class CpuBackend final : public Backend {
                float* out) override;
   void MatMul(const PackedMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
               Output output, float* y) override;
+  void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
+                 double eps, int num_rows, float* out) override;
   void SwiGlu(const float* gate_up, int num_rows, int width, float* out) override;
+  void Gelu(GeluForm form, int num_rows, int width, float* x) override;
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override;
   void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) override;
   void Attend(const StepBatch& batch, int layer, const float* qkv, float* out) override;
@@ -114,6 +118,40 @@ void CpuBackend::RmsNorm(const float* x, std::span<const float> weight, double e
   ForRows(num_rows, [&](int row) {
     kernels_.rms_norm(x + row * width, weight.data(), eps, static_cast<int>(width),
                       out + row * width);
+  });
+}
+
+void CpuBackend::LayerNorm(const float* x, std::span<const float> weight,
+                           std::span<const float> bias, double eps, int num_rows, float* out) {
+  const int64_t width = static_cast<int64_t>(weight.size());
+  ForRows(num_rows, [&](int row) {
+    const float* from = x + row * width;
+    float* to = out + row * width;
+    double sum = 0;
+    for (int64_t i = 0; i < width; ++i) sum += from[i];
+    const double mean = sum / static_cast<double>(width);
+    double squares = 0;
+    for (int64_t i = 0; i < width; ++i) squares += (from[i] - mean) * (from[i] - mean);
+    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + eps);
+    for (int64_t i = 0; i < width; ++i) {
+      to[i] = static_cast<float>((from[i] - mean) * scale) * weight[i];
+      if (!bias.empty()) to[i] += bias[i];
+    }
+  });
+}
+
+void CpuBackend::Gelu(GeluForm form, int num_rows, int width, float* x) {
+  constexpr float kHalfRoot = 0.70710678f;  // sqrt(1 / 2)
+  constexpr float kTanhRoot = 0.79788456f;  // sqrt(2 / pi)
+  ForRows(num_rows, [&](int row) {
+    float* values = x + int64_t{row} * width;
+    for (int i = 0; i < width; ++i) {
+      const float v = values[i];
+      const float gate = form == GeluForm::kErf
+                             ? std::erf(v * kHalfRoot)
+                             : std::tanh(kTanhRoot * (v + 0.044715f * v * v * v));
+      values[i] = 0.5f * v * (1.0f + gate);
+    }
   });
 }
 

@@ -10,14 +10,14 @@ namespace folio {
 
 enum class TensorRole : uint8_t { kEmbedding, kNorm, kProjection, kResidualProjection, kBias };
 
-// One tensor of a Llama checkpoint under its Hugging Face name. Linear weights are [out, in].
+// One tensor of a checkpoint under its Hugging Face name. Linear weights are [out, in].
 struct TensorSpec {
   std::string name;
   std::vector<int64_t> shape;
   TensorRole role = TensorRole::kProjection;
 };
 
-// Every tensor that a Llama checkpoint of this configuration must have, in layer order.
-std::vector<TensorSpec> LlamaTensors(const ModelConfig& config);
+// Every tensor that a checkpoint of this configuration must have, in layer order.
+std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 
 }  // namespace folio

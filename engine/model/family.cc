@@ -1,0 +1,201 @@
+#include "engine/model/family.h"
+
+#include "absl/strings/str_join.h"
+
+namespace folio {
+namespace {
+
+using Style = DecoderStyle;
+
+constexpr ConfigKeys kLlamaKeys = {
+    .hidden_size = "hidden_size",
+    .intermediate_size = "intermediate_size",
+    .num_layers = "num_hidden_layers",
+    .num_heads = "num_attention_heads",
+    .num_kv_heads = "num_key_value_heads",
+    .trained_length = "max_position_embeddings",
+    .norm_eps = "rms_norm_eps",
+    .activation = "hidden_act",
+};
+
+constexpr TensorNames kLlamaTensors = {
+    .embedding = "model.embed_tokens",
+    .layers = "model.layers",
+    .attention_norm = "input_layernorm",
+    .mlp_norm = "post_attention_layernorm",
+    .q = "self_attn.q_proj",
+    .k = "self_attn.k_proj",
+    .v = "self_attn.v_proj",
+    .qkv = nullptr,
+    .output = "self_attn.o_proj",
+    .gate = "mlp.gate_proj",
+    .up = "mlp.up_proj",
+    .down = "mlp.down_proj",
+    .final_norm = "model.norm",
+    .head = "lm_head",
+};
+
+constexpr Family kFamilies[] = {
+    {
+        .architecture = "LlamaForCausalLM",
+        .model_type = "llama",
+        .keys = kLlamaKeys,
+        .tensors = kLlamaTensors,
+        .style = {},
+        .known_activation = "silu",
+        .default_norm_eps = 1e-6,
+        .default_bos = 1,
+        .default_eos = 2,
+    },
+    {
+        .architecture = "MistralForCausalLM",
+        .model_type = "mistral",
+        .keys = kLlamaKeys,
+        .tensors = kLlamaTensors,
+        .style = {},
+        .known_activation = "silu",
+        .default_norm_eps = 1e-6,
+        .default_bos = 1,
+        .default_eos = 2,
+    },
+    {
+        .architecture = "Qwen2ForCausalLM",
+        .model_type = "qwen2",
+        .keys = kLlamaKeys,
+        .tensors = kLlamaTensors,
+        .style = {.qkv_bias = true},
+        .known_activation = "silu",
+        .default_norm_eps = 1e-6,
+        .default_bos = -1,
+        .default_eos = -1,
+    },
+    {
+        .architecture = "GPTJForCausalLM",
+        .model_type = "gptj",
+        .keys = {.hidden_size = "n_embd",
+                 .intermediate_size = "n_inner",
+                 .num_layers = "n_layer",
+                 .num_heads = "n_head",
+                 .num_kv_heads = nullptr,
+                 .trained_length = "n_positions",
+                 .norm_eps = "layer_norm_epsilon",
+                 .activation = "activation_function"},
+        .tensors = {.embedding = "transformer.wte",
+                    .layers = "transformer.h",
+                    .attention_norm = "ln_1",
+                    .mlp_norm = nullptr,
+                    .q = "attn.q_proj",
+                    .k = "attn.k_proj",
+                    .v = "attn.v_proj",
+                    .qkv = nullptr,
+                    .output = "attn.out_proj",
+                    .gate = nullptr,
+                    .up = "mlp.fc_in",
+                    .down = "mlp.fc_out",
+                    .final_norm = "transformer.ln_f",
+                    .head = "lm_head"},
+        .style = {.norm = Style::Norm::kLayer,
+                  .mlp = Style::Mlp::kGeluTanh,
+                  .residual = Style::Residual::kParallelSharedNorm,
+                  .rotary_pairs = Style::RotaryPairs::kInterleaved,
+                  .norm_bias = true,
+                  .mlp_bias = true,
+                  .head_bias = true},
+        .known_activation = "gelu_new",
+        .default_norm_eps = 1e-5,
+        .default_bos = 50256,
+        .default_eos = 50256,
+    },
+    {
+        .architecture = "GPTNeoXForCausalLM",
+        .model_type = "gpt_neox",
+        .keys = {.hidden_size = "hidden_size",
+                 .intermediate_size = "intermediate_size",
+                 .num_layers = "num_hidden_layers",
+                 .num_heads = "num_attention_heads",
+                 .num_kv_heads = nullptr,
+                 .trained_length = "max_position_embeddings",
+                 .norm_eps = "layer_norm_eps",
+                 .activation = "hidden_act"},
+        .tensors = {.embedding = "gpt_neox.embed_in",
+                    .layers = "gpt_neox.layers",
+                    .attention_norm = "input_layernorm",
+                    .mlp_norm = "post_attention_layernorm",
+                    .q = nullptr,
+                    .k = nullptr,
+                    .v = nullptr,
+                    .qkv = "attention.query_key_value",
+                    .output = "attention.dense",
+                    .gate = nullptr,
+                    .up = "mlp.dense_h_to_4h",
+                    .down = "mlp.dense_4h_to_h",
+                    .final_norm = "gpt_neox.final_layer_norm",
+                    .head = "embed_out"},
+        .style = {.norm = Style::Norm::kLayer,
+                  .mlp = Style::Mlp::kGeluErf,
+                  .residual = Style::Residual::kParallel,
+                  .qkv_layout = Style::QkvLayout::kPerHead,
+                  .norm_bias = true,
+                  .qkv_bias = true,
+                  .output_bias = true,
+                  .mlp_bias = true},
+        .known_activation = "gelu",
+        .default_norm_eps = 1e-5,
+        .default_bos = 0,
+        .default_eos = 2,
+    },
+    {
+        .architecture = "MptForCausalLM",
+        .model_type = "mpt",
+        .keys = {.hidden_size = "d_model",
+                 .intermediate_size = nullptr,
+                 .num_layers = "n_layers",
+                 .num_heads = "n_heads",
+                 .num_kv_heads = nullptr,
+                 .trained_length = "max_seq_len",
+                 .norm_eps = "layer_norm_epsilon",
+                 .activation = nullptr},
+        .tensors = {.embedding = "transformer.wte",
+                    .layers = "transformer.blocks",
+                    .attention_norm = "norm_1",
+                    .mlp_norm = "norm_2",
+                    .q = nullptr,
+                    .k = nullptr,
+                    .v = nullptr,
+                    .qkv = "attn.Wqkv",
+                    .output = "attn.out_proj",
+                    .gate = nullptr,
+                    .up = "ffn.up_proj",
+                    .down = "ffn.down_proj",
+                    .final_norm = "transformer.norm_f",
+                    .head = "lm_head"},
+        .style = {.norm = Style::Norm::kLayer,
+                  .mlp = Style::Mlp::kGeluErf,
+                  .qkv_layout = Style::QkvLayout::kStacked},
+        .known_activation = nullptr,
+        .default_norm_eps = 1e-5,
+        .default_bos = -1,
+        .default_eos = -1,
+    },
+};
+
+}  // namespace
+
+std::span<const Family> AllFamilies() { return kFamilies; }
+
+const Family* FindFamily(const std::string& architecture) {
+  // The name that MPT's own code wrote.
+  if (architecture == "MPTForCausalLM") return FindFamily("MptForCausalLM");
+  for (const Family& family : kFamilies) {
+    if (architecture == family.architecture) return &family;
+  }
+  return nullptr;
+}
+
+std::string KnownArchitectures() {
+  return absl::StrJoin(kFamilies, ", ", [](std::string* out, const Family& family) {
+    out->append(family.architecture);
+  });
+}
+
+}  // namespace folio

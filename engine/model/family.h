@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace folio {
+
+// How the layers of a decoder are put together.
+struct DecoderStyle {
+  enum class Norm : unsigned char { kRms, kLayer };
+  enum class Mlp : unsigned char { kSwiGlu, kGeluTanh, kGeluErf };
+  enum class Residual : unsigned char {
+    kSequential,          // x + attention(norm(x)), then x + mlp(norm(x))
+    kParallel,            // x + attention(norm_1(x)) + mlp(norm_2(x))
+    kParallelSharedNorm,  // x + attention(norm(x)) + mlp(norm(x))
+  };
+  // Which elements of a head are turned together, of the first rotary_dim: (m, m + rotary_dim / 2),
+  // or (2 m, 2 m + 1).
+  enum class RotaryPairs : unsigned char { kHalves, kInterleaved };
+  // Where q, k and v lie: three tensors; one, head by head [heads][q, k, v][head_dim]; or one, q of
+  // all heads, then k, then v.
+  enum class QkvLayout : unsigned char { kSeparate, kPerHead, kStacked };
+
+  Norm norm = Norm::kRms;
+  Mlp mlp = Mlp::kSwiGlu;
+  Residual residual = Residual::kSequential;
+  RotaryPairs rotary_pairs = RotaryPairs::kHalves;
+  QkvLayout qkv_layout = QkvLayout::kSeparate;
+  bool norm_bias = false;
+  bool qkv_bias = false;
+  bool output_bias = false;
+  bool mlp_bias = false;
+  bool head_bias = false;
+};
+
+// Names of the tensors of a checkpoint without ".weight"; null: there is none.
+struct TensorNames {
+  const char* embedding;
+  const char* layers;  // followed by ".N."
+  const char* attention_norm;
+  const char* mlp_norm;
+  const char* q;
+  const char* k;
+  const char* v;
+  const char* qkv;
+  const char* output;
+  const char* gate;
+  const char* up;
+  const char* down;
+  const char* final_norm;
+  const char* head;
+};
+
+// Keys of config.json; null: the family has no such key.
+struct ConfigKeys {
+  const char* hidden_size;
+  const char* intermediate_size;
+  const char* num_layers;
+  const char* num_heads;
+  const char* num_kv_heads;
+  const char* trained_length;
+  const char* norm_eps;
+  const char* activation;
+};
+
+// One kind of checkpoint that Folio reads: names and fixed choices. What a config.json decides is
+// in model_config.cc.
+struct Family {
+  const char* architecture;  // in "architectures"
+  const char* model_type;
+  ConfigKeys keys;
+  TensorNames tensors;
+  DecoderStyle style;
+  const char* known_activation;
+  double default_norm_eps;
+  int32_t default_bos;
+  int32_t default_eos;
+};
+
+std::span<const Family> AllFamilies();
+
+// nullptr if unknown.
+const Family* FindFamily(const std::string& architecture);
+
+// "LlamaForCausalLM, MistralForCausalLM, ..."
+std::string KnownArchitectures();
+
+}  // namespace folio

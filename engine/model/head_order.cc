@@ -1,0 +1,63 @@
+#include "engine/model/head_order.h"
+
+#include <cstring>
+
+namespace folio {
+namespace {
+
+OwnedTensor Allocate(const TensorView& like, int64_t rows, int64_t columns) {
+  OwnedTensor out;
+  out.data.resize(rows * columns * DTypeBytes(like.dtype));
+  out.view = like;
+  out.view.data = out.data.data();
+  out.view.shape[0] = rows;
+  if (like.rank > 1) out.view.shape[1] = columns;
+  return out;
+}
+
+}  // namespace
+
+std::vector<int> HeadOrder(int head_dim, int rotary_dim, DecoderStyle::RotaryPairs pairs) {
+  const bool interleaved = pairs == DecoderStyle::RotaryPairs::kInterleaved;
+  if (rotary_dim == 0 || (rotary_dim == head_dim && !interleaved)) return {};
+  const int half = head_dim / 2;
+  const int turned = rotary_dim / 2;
+  const int rest = (head_dim - rotary_dim) / 2;
+  std::vector<int> order(head_dim);
+  for (int m = 0; m < turned; ++m) {
+    order[m] = interleaved ? 2 * m : m;
+    order[half + m] = interleaved ? 2 * m + 1 : m + turned;
+  }
+  for (int m = 0; m < rest; ++m) {
+    order[turned + m] = rotary_dim + m;
+    order[half + turned + m] = rotary_dim + rest + m;
+  }
+  return order;
+}
+
+OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows) {
+  const int64_t columns = tensor.rank > 1 ? tensor.shape[1] : 1;
+  OwnedTensor out = Allocate(tensor, static_cast<int64_t>(rows.size()), columns);
+  const int64_t bytes = columns * DTypeBytes(tensor.dtype);
+  const auto* from = static_cast<const std::byte*>(tensor.data);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::memcpy(out.data.data() + i * bytes, from + rows[i] * bytes, bytes);
+  }
+  return out;
+}
+
+OwnedTensor TakeColumns(const TensorView& tensor, const std::vector<int64_t>& columns) {
+  OwnedTensor out = Allocate(tensor, tensor.shape[0], static_cast<int64_t>(columns.size()));
+  const int64_t size = DTypeBytes(tensor.dtype);
+  const auto* from = static_cast<const std::byte*>(tensor.data);
+  std::byte* to = out.data.data();
+  for (int64_t row = 0; row < tensor.shape[0]; ++row) {
+    for (const int64_t column : columns) {
+      std::memcpy(to, from + (row * tensor.shape[1] + column) * size, size);
+      to += size;
+    }
+  }
+  return out;
+}
+
+}  // namespace folio

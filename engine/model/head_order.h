@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/family.h"
+#include "engine/tensor/tensor_view.h"
+
+namespace folio {
+
+// Where the elements of a head come from: element e of the engine is element result[e] of the
+// checkpoint. The engine turns (m, m + head_dim / 2) by angle m; what a checkpoint does not rotate
+// fills the pairs behind those. Empty: the same order. Scores do not depend on it, as q, k, v and
+// the output's inputs share it.
+std::vector<int> HeadOrder(int head_dim, int rotary_dim, DecoderStyle::RotaryPairs pairs);
+
+// Rows of `tensor` in the given order, in memory of their own.
+struct OwnedTensor {
+  std::vector<std::byte> data;
+  TensorView view;
+};
+OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows);
+OwnedTensor TakeColumns(const TensorView& tensor, const std::vector<int64_t>& columns);
+
+}  // namespace folio
