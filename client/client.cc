@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +116,44 @@ absl::Status Client::Generate(const v1::GenerateRequest& request, const CallOpti
   }
   const grpc::Status status = stream->Finish();
   if (!lost.ok()) return lost;
+  if (!status.ok()) return FromGrpcStatus(status);
+  if (!completed) return absl::DataLossError("the stream ended without Completed");
+  return absl::OkStatus();
+}
+
+absl::Status Client::Score(const v1::ScoreHeader& header, NextPart next_part,
+                           const CallOptions& options,
+                           absl::FunctionRef<void(const v1::ScoreEvent&)> on_event) {
+  grpc::ClientContext context;
+  SetDeadline(options.timeout, &context);
+  const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
+  const auto stream = stubs_->inference->Score(&context);
+  bool completed = false;
+  std::thread reader([&stream, &completed, on_event] {
+    v1::ScoreEvent event;
+    while (stream->Read(&event)) {
+      completed = completed || event.has_completed();
+      on_event(event);
+    }
+  });
+  v1::ScoreRequest first;
+  *first.mutable_header() = header;
+  absl::Status failed;
+  bool open = stream->Write(first);
+  while (open) {
+    const absl::StatusOr<std::optional<v1::ScoreRequest>> part = next_part();
+    if (!part.ok()) {
+      failed = part.status();
+      context.TryCancel();
+      break;
+    }
+    if (!part->has_value()) break;
+    open = stream->Write(**part);
+  }
+  stream->WritesDone();
+  reader.join();
+  const grpc::Status status = stream->Finish();
+  if (!failed.ok()) return failed;
   if (!status.ok()) return FromGrpcStatus(status);
   if (!completed) return absl::DataLossError("the stream ended without Completed");
   return absl::OkStatus();

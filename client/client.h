@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,6 +63,14 @@ class Client {
   // of the server; CANCELLED; DEADLINE_EXCEEDED; DATA_LOSS if an event is missing.
   absl::Status Generate(const v1::GenerateRequest& request, const CallOptions& options,
                         absl::FunctionRef<void(const v1::GenerateEvent&)> on_event);
+
+  // Scores a text of any length. `next_part` gives the parts, at most 1 MiB of text or token ids
+  // each, and nullopt at the end; it is called on this thread, as fast as the server scores.
+  // `on_event` is called on another thread, one call at a time, all of them before the return. OK
+  // means that Completed was seen. Errors: of next_part; of the server; CANCELLED.
+  using NextPart = absl::FunctionRef<absl::StatusOr<std::optional<v1::ScoreRequest>>()>;
+  absl::Status Score(const v1::ScoreHeader& header, NextPart next_part, const CallOptions& options,
+                     absl::FunctionRef<void(const v1::ScoreEvent&)> on_event);
 
   // See upload_options.h.
   absl::StatusOr<v1::Document> UploadDocument(const DocumentSource& source,

@@ -58,6 +58,9 @@ void StreamChecker::CheckOrder(const v1::GenerateEvent& event) {
     case Event::kCompleted:
       stage_ = Stage::kCompleted;
       break;
+    case Event::kEvidence:
+      if (stage_ != Stage::kTokens) Violation("Evidence before the first Delta");
+      break;
     case Event::kHeartbeat:
       break;
     case Event::EVENT_NOT_SET:

@@ -15,6 +15,24 @@ std::string FreshId() {
 
 }  // namespace
 
+void UploadState::NoteTokens(const std::vector<int32_t>& tokens, const Tokenizer& tokenizer) {
+  std::lock_guard<std::mutex> lock(mu);
+  for (int32_t token : tokens) {
+    if (num_tokens_++ % kOffsetStride == 0) byte_offsets_.push_back(num_piece_bytes_);
+    num_piece_bytes_ += tokenizer.pieces()[token].text.size();
+  }
+}
+
+std::optional<uint64_t> UploadState::ByteOffset(int64_t token) const {
+  std::lock_guard<std::mutex> lock(mu);
+  // The tokenizer puts one space in front of the text.
+  if (!finished || num_piece_bytes_ != next_offset + 1) return std::nullopt;
+  if (token >= num_tokens_) return next_offset;
+  if (token % kOffsetStride != 0) return std::nullopt;
+  const uint64_t offset = byte_offsets_[token / kOffsetStride];
+  return offset == 0 ? 0 : offset - 1;
+}
+
 absl::StatusOr<DocumentRegistry::Opened> DocumentRegistry::FindOrCreate(const Fresh& fresh) {
   std::lock_guard<std::mutex> lock(mu_);
   const auto it = documents_.find(fresh.id);

@@ -53,6 +53,18 @@ struct UploadState {
   uint64_t next_offset = 0;  // guarded by mu; written by the holder of work_mu
   bool finished = false;     // guarded by mu; likewise
   absl::Status error;        // guarded by mu; not OK: the text was bad, the engine has forgotten it
+
+  // Notes tokens that the engine gets. Holder of work_mu only.
+  void NoteTokens(const std::vector<int32_t>& tokens, const Tokenizer& tokenizer);
+  // Where a token begins in the text. Unset inside a group of kOffsetStride tokens, and where the
+  // pieces do not add up to the text (a vocabulary without byte pieces, a normalising tokenizer).
+  std::optional<uint64_t> ByteOffset(int64_t token) const;
+
+ private:
+  static constexpr int64_t kOffsetStride = 16;
+  int64_t num_tokens_ = 0;              // guarded by mu
+  uint64_t num_piece_bytes_ = 0;        // guarded by mu; text of the tokens so far
+  std::vector<uint64_t> byte_offsets_;  // guarded by mu; of every kOffsetStride-th token
 };
 
 // All documents by id. Thread-safe.

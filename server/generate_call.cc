@@ -203,6 +203,7 @@ grpc::Status GenerateCall::Submit(GenerateSpec spec) {
     return ToGrpcStatus(*end_reason_, {{}, {{"phase", "tokenise"}}, {}});
   }
   const bool has_document = !spec.document_id.empty();
+  if (has_document) document_ = context_->documents.Find(spec.document_id);
   const std::string document_id = spec.document_id;
   const auto id = engine_->Submit(std::move(spec), context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) {
@@ -245,6 +246,10 @@ void GenerateCall::Handle(Event event) {
   } else if (const auto* queued = std::get_if<QueuedEvent>(&event)) {
     v1::GenerateEvent out;
     out.mutable_queued()->set_position(static_cast<uint32_t>(queued->position));
+    Send(std::move(out));
+  } else if (const auto* evidence = std::get_if<EvidenceEvent>(&event)) {
+    v1::GenerateEvent out;
+    server::ToProto(*evidence, engine_->tokenizer(), document_.get(), &out);
     Send(std::move(out));
   } else if (const auto* completed = std::get_if<CompletedEvent>(&event)) {
     OnCompleted(*completed, now);

@@ -80,6 +80,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   const SteadyTime arrived_;
   // Written while preparing, read afterwards.
   std::string strategy_;
+  std::shared_ptr<UploadState> document_;  // null: inline prompt
   const StrategyMetrics* metrics_ = nullptr;
 
   WriteQueue<v1::GenerateEvent> writes_;

@@ -15,6 +15,7 @@ constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr int kMaxTopLogprobs = 20;
+constexpr uint32_t kMaxEvidenceSpans = 64;
 constexpr uint32_t kMinHeartbeatMs = 100;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
 
@@ -69,6 +70,17 @@ grpc::Status StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptio
   out->stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
   out->ignore_eos = in.ignore_eos();
   return grpc::Status::OK;
+}
+
+// The whole characters that tokens stand for, spaces included.
+std::string TextOf(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
+  std::string text;
+  for (int32_t token : tokens) text += tokenizer.pieces()[token].text;
+  size_t begin = 0;
+  while (begin < text.size() && (text[begin] & 0xC0) == 0x80) ++begin;
+  text.erase(0, begin);
+  text.resize(ValidUtf8Prefix(text));
+  return text;
 }
 
 }  // namespace
@@ -162,6 +174,11 @@ grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& 
                     absl::StrCat("is ", response.heartbeat_interval_ms(), ", must be in [",
                                  kMinHeartbeatMs, ", ", kMaxHeartbeatMs, "]"));
   }
+  if (response.evidence_spans() > kMaxEvidenceSpans) {
+    return BadField("response.evidence_spans", absl::StrCat("is ", response.evidence_spans(),
+                                                            ", the limit is ", kMaxEvidenceSpans));
+  }
+  spec->max_evidence_spans = static_cast<int>(response.evidence_spans());
   spec->logprobs = response.logprobs();
   spec->num_top_logprobs = static_cast<int>(response.top_logprobs());
   return grpc::Status::OK;
@@ -198,6 +215,28 @@ void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event) {
   out->set_total_tokens(prefill.total_tokens);
   out->set_cached_tokens(prefill.cached_tokens);
   out->set_processed_tokens(prefill.processed_tokens);
+}
+
+void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer, const UploadState* document,
+             v1::GenerateEvent* event) {
+  v1::Evidence* out = event->mutable_evidence();
+  for (const EvidenceEvent::Span& span : evidence.spans) {
+    v1::EvidenceSpan* to = out->add_spans();
+    to->set_token_begin(static_cast<uint64_t>(span.token_begin));
+    to->set_token_end(static_cast<uint64_t>(span.token_end));
+    to->set_votes(static_cast<uint64_t>(span.votes));
+    for (int64_t votes : span.votes_by_layer_group) {
+      to->add_votes_by_layer_group(static_cast<uint64_t>(votes));
+    }
+    to->set_score(span.share);
+    to->set_text(TextOf(tokenizer, span.tokens));
+    if (document == nullptr) continue;
+    const auto begin = document->ByteOffset(span.token_begin);
+    const auto end = document->ByteOffset(span.token_end);
+    if (!begin || !end) continue;
+    to->set_byte_begin(*begin);
+    to->set_byte_end(*end);
+  }
 }
 
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {

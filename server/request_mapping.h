@@ -10,6 +10,7 @@
 #include "folio/v1/control.pb.h"
 #include "folio/v1/documents.pb.h"
 #include "folio/v1/inference.pb.h"
+#include "server/document_registry.h"
 #include "server/options.h"
 
 // The one place that speaks both protobuf and engine types.
@@ -34,6 +35,9 @@ v1::SamplingParams ToProto(const SamplingParams& sampling);
 // Fills in the event's arm.
 void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event);
 void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event);
+// Byte offsets are those of `document`, if there is one.
+void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer, const UploadState* document,
+             v1::GenerateEvent* event);
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
 
 // Everything but the names and times that the upload knows.

@@ -8,6 +8,7 @@
 #include "server/generate_call.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
+#include "server/score_call.h"
 #include "server/status_mapping.h"
 #include "server/upload_call.h"
 #include "server/version.h"
@@ -114,6 +115,11 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
 grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
     grpc::CallbackServerContext* rpc, const v1::GenerateRequest* request) {
   return GenerateCall::Start(context_, rpc, request);
+}
+
+grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>* InferenceService::Score(
+    grpc::CallbackServerContext*) {
+  return ScoreCall::Start(context_);
 }
 
 grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>*

@@ -16,6 +16,8 @@ class InferenceService final : public v1::Inference::CallbackService {
   explicit InferenceService(ServiceContext* context) : context_(context) {}
   grpc::ServerWriteReactor<v1::GenerateEvent>* Generate(
       grpc::CallbackServerContext* rpc, const v1::GenerateRequest* request) override;
+  grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>* Score(
+      grpc::CallbackServerContext* rpc) override;
 
  private:
   ServiceContext* const context_;

@@ -189,6 +189,7 @@ absl::Status UploadCall::AppendTokens(std::vector<int32_t> tokens) {
     state_->begun = true;
   }
   if (tokens.empty()) return absl::OkStatus();
+  state_->NoteTokens(tokens, engine_->tokenizer());
   return engine_->AppendToDocument(state_->id, std::move(tokens));
 }
 

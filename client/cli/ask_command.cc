@@ -23,6 +23,7 @@ struct AskFlags {
   AttentionFlags attention;
   SamplingFlags sampling;
   std::optional<double> timeout_seconds;
+  uint32_t evidence_spans = 0;
 };
 
 // Shows the events of one answer: text on stdout, everything else on stderr.
@@ -43,6 +44,9 @@ class AnswerView {
                         .skipped = event.prefill().cached_tokens()});
     } else if (event.has_delta()) {
       WriteText(event.delta().text());
+    } else if (event.has_evidence()) {
+      EndLine();
+      invocation_.console.err << FormatEvidence(event.evidence()) << std::flush;
     } else if (event.has_completed()) {
       EndLine();
       invocation_.console.err << FormatSummary(event.completed()) << std::endl;
@@ -114,6 +118,7 @@ absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   }
   SetAttention(*attention, &request);
   ApplySamplingFlags(flags.sampling, &request);
+  request.mutable_response()->set_evidence_spans(flags.evidence_spans);
   client::CallOptions options{.cancel = invocation.cancel};
   if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
   AnswerView view(invocation);
@@ -134,6 +139,9 @@ Command AddAskCommand(CLI::App& root) {
       ->required();
   app->add_option("--timeout", flags->timeout_seconds, "Seconds for the answer")
       ->check(CLI::PositiveNumber);
+  app->add_option("--evidence", flags->evidence_spans,
+                  "Quote so many parts of the text that the heads chose most (long_heads)")
+      ->check(CLI::Range(0, 64));
   AddAttentionFlags(*app, flags->attention);
   AddSamplingFlags(*app, flags->sampling);
   return {app, [flags](Invocation& invocation) { return Ask(*flags, invocation); }};

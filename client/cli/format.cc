@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 
 namespace folio::cli {
 
@@ -45,6 +46,20 @@ std::string FormatSummary(const v1::Completed& completed) {
     absl::StrAppend(&line, ", chunk summaries ", FormatBytes(memory.summary_bytes_peak()));
   }
   return line;
+}
+
+std::string FormatEvidence(const v1::Evidence& evidence) {
+  if (evidence.spans().empty()) return "no evidence: the heads saw the whole text\n";
+  std::string text;
+  for (const v1::EvidenceSpan& span : evidence.spans()) {
+    absl::StrAppendFormat(&text, "%3.0f %% of the votes, tokens %d to %d", 100 * span.score(),
+                          span.token_begin(), span.token_end());
+    if (span.has_byte_begin()) {
+      absl::StrAppendFormat(&text, ", bytes %d to %d", span.byte_begin(), span.byte_end());
+    }
+    absl::StrAppend(&text, "\n  \"", absl::StrReplaceAll(span.text(), {{"\n", " "}}), "\"\n");
+  }
+  return text;
 }
 
 }  // namespace folio::cli

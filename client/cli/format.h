@@ -18,6 +18,9 @@ std::string FormatSeconds(double seconds);
 // One line after an answer: tokens, time to the first one, speed, memory.
 std::string FormatSummary(const v1::Completed& completed);
 
+// One paragraph per span: where it lies, its part of the votes, the text.
+std::string FormatEvidence(const v1::Evidence& evidence);
+
 }  // namespace folio::cli
 
 #endif  // FOLIO_CLIENT_CLI_FORMAT_H_

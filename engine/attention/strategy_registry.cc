@@ -9,12 +9,23 @@
 
 namespace folio {
 
-const std::vector<const AttentionStrategy*>& AllStrategies() {
-  static const std::vector<const AttentionStrategy*> strategies = {
+namespace {
+
+std::vector<const AttentionStrategy*>& Rows() {
+  static std::vector<const AttentionStrategy*> rows = {
       &Full(),       &Truncation(), &SlidingWindow(), &Streaming(),
       &LmInfinite(), &LongHeads(),  &RectifiedRope(),
   };
-  return strategies;
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<const AttentionStrategy*>& AllStrategies() { return Rows(); }
+
+bool AddStrategy(const AttentionStrategy* strategy) {
+  Rows().push_back(strategy);
+  return true;
 }
 
 const AttentionStrategy* FindStrategy(const std::string& name) {

@@ -11,6 +11,10 @@ namespace folio {
 // All strategies, one row each, in the order of the documentation.
 const std::vector<const AttentionStrategy*>& AllStrategies();
 
+// Adds a row at the end. Before the first engine or catalogue is made; not thread-safe. Returns
+// true.
+bool AddStrategy(const AttentionStrategy* strategy);
+
 // nullptr if there is none of that name.
 const AttentionStrategy* FindStrategy(const std::string& name);
 

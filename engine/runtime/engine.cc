@@ -26,6 +26,7 @@ class TransformerRunner final : public EngineLoop::StepRunner {
   const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
     return runner_.Run(step, vocab_size_);
   }
+  const std::vector<ModelRunner::Scores>& Scores() const override { return runner_.scores(); }
 
  private:
   ModelRunner runner_;
@@ -38,7 +39,8 @@ class EngineImpl final : public Engine {
       : options_(options),
         model_(std::move(model)),
         runner_(model_->transformer.get(), model_->config.shape.vocab_size),
-        loop_({.scheduler = {options.step_tokens, options.prefill_share_tokens},
+        loop_({.scheduler = {options.step_tokens, options.prefill_share_tokens,
+                             ScoreRows(options, model_->config.shape)},
                .model = model_->attention,
                .max_running_requests = options.max_running_requests,
                .vocab_size = model_->config.shape.vocab_size},
@@ -56,6 +58,10 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   void Cancel(RequestId id, absl::Status reason) override;
+  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+                                      std::shared_ptr<EventSink> sink) override;
+  absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
+  void FinishScore(RequestId id) override;
   absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
                             std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) override;
@@ -140,6 +146,13 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
   const bool truncated = plan.truncation.enabled();
   const int64_t num_kept =
       NumKeptTokens(plan.truncation, total - spec.stop.max_new_tokens, spec.stop.max_new_tokens);
+  if (spec.max_evidence_spans > 0 && !plan.selection.enabled()) {
+    return absl::UnimplementedError(absl::StrCat(
+        spec.attention.strategy.name,
+        " cannot give evidence: its heads choose no parts of the text. Only long_heads "
+        "can; full, truncation, sliding_window, streaming, lm_infinite and rerope "
+        "cannot"));
+  }
   const int64_t bytes =
       model_->store->BytesNeeded(plan, num_kept + spec.stop.max_new_tokens, options_.step_tokens,
                                  truncated ? 0 : document_tokens);
@@ -190,6 +203,33 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
 
 void EngineImpl::Cancel(RequestId id, absl::Status reason) {
   thread_.Post([id, reason](EngineLoop& loop) { loop.Cancel(id, reason); });
+}
+
+absl::StatusOr<RequestId> EngineImpl::OpenScore(const AttentionSpec& attention,
+                                                std::shared_ptr<EventSink> sink) {
+  FOLIO_RETURN_IF_ERROR(CheckAdmission());
+  FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveAttention(attention, {}));
+  if (resolved.strategy.name == "truncation") {
+    return absl::InvalidArgumentError(
+        "truncation cuts prompts of a known length; a scored stream "
+        "has none");
+  }
+  const RequestId id = next_id_.fetch_add(1);
+  thread_.Post([id, resolved, sink = std::move(sink)](EngineLoop& loop) {
+    loop.scorings().Open(id, resolved, sink);
+  });
+  return id;
+}
+
+absl::Status EngineImpl::AppendToScore(RequestId id, std::vector<int32_t> tokens) {
+  FOLIO_RETURN_IF_ERROR(CheckTokens(tokens));
+  thread_.Post(
+      [id, tokens = std::move(tokens)](EngineLoop& loop) { loop.scorings().Append(id, tokens); });
+  return absl::OkStatus();
+}
+
+void EngineImpl::FinishScore(RequestId id) {
+  thread_.Post([id](EngineLoop& loop) { loop.scorings().Finish(id); });
 }
 
 absl::Status EngineImpl::OpenDocument(const std::string& id, const AttentionSpec& attention,

@@ -114,11 +114,21 @@ class Engine {
 
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
-  // not finished), RESOURCE_EXHAUSTED (queue full), UNAVAILABLE (draining).
+  // not finished), UNIMPLEMENTED (evidence of a strategy that has none), RESOURCE_EXHAUSTED (queue
+  // full), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
+
+  // Scores a stream of tokens of any length: Scored events as it goes on, Completed after
+  // FinishScore. Ended by Cancel. Under a strategy of bounded memory the stream needs no more than
+  // that, if the caller holds tokens back until earlier ones are scored. Errors: INVALID_ARGUMENT,
+  // UNAVAILABLE; without memory the stream fails with RESOURCE_EXHAUSTED.
+  virtual absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+                                              std::shared_ptr<EventSink> sink) = 0;
+  virtual absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) = 0;
+  virtual void FinishScore(RequestId id) = 0;
 
   // Documents: token sequences prefilled ahead of the questions. OpenDocument also re-attaches a
   // new sink to an unfinished document; `attention` must then be the same. The sink gets Prefill

@@ -53,6 +53,7 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
 }
 
 void EngineLoop::Cancel(RequestId id, absl::Status reason) {
+  if (scorings_.Cancel(id, reason)) return;
   const auto it = requests_.find(id);
   if (it == requests_.end()) return;
   it->second->Fail(std::move(reason));
@@ -61,6 +62,7 @@ void EngineLoop::Cancel(RequestId id, absl::Status reason) {
 
 void EngineLoop::FailAll(const absl::Status& status) {
   while (!requests_.empty()) Cancel(requests_.begin()->first, status);
+  scorings_.FailAll(status);
 }
 
 void EngineLoop::Forget(Generation* generation) {
@@ -189,6 +191,7 @@ bool EngineLoop::RunStep() {
 void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
                            const std::vector<ModelRunner::Output>& outputs) {
   documents_.AfterStep(step);
+  scorings_.AfterStep(runner_->Scores());
   for (const ScheduledTokens& part : step) {
     const auto it = by_sequence_.find(part.sequence);
     if (it == by_sequence_.end()) continue;
@@ -202,6 +205,7 @@ void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
   }
   for (const ModelRunner::Output& output : outputs) {
     Generation* generation = by_sequence_.at(output.sequence);
+    generation->NoteEvidence(store_->geometry().num_layers);
     if (generation->Accept(output.logits, &sampler_)) Forget(generation);
   }
 }

@@ -11,6 +11,7 @@
 #include "engine/runtime/document_table.h"
 #include "engine/runtime/generation.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/scoring_table.h"
 #include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -34,6 +35,8 @@ class EngineLoop {
     virtual ~StepRunner() = default;
     virtual const std::vector<ModelRunner::Output>& Run(
         const std::vector<ScheduledTokens>& step) = 0;
+    // Of the last Run.
+    virtual const std::vector<ModelRunner::Scores>& Scores() const = 0;
   };
 
   EngineLoop(const EngineLoopOptions& options, KvStore* store, StepRunner* runner)
@@ -41,7 +44,8 @@ class EngineLoop {
         store_(store),
         runner_(runner),
         scheduler_(options.scheduler, store),
-        documents_(options.model, &scheduler_, store) {}
+        documents_(options.model, &scheduler_, store),
+        scorings_(options.model, &scheduler_, store, &documents_) {}
 
   // Takes a validated request. Fails it at once if its document is gone.
   void Submit(RequestId id, std::unique_ptr<Generation> generation);
@@ -49,6 +53,7 @@ class EngineLoop {
   void FailAll(const absl::Status& status);
 
   DocumentTable& documents() { return documents_; }
+  ScoringTable& scorings() { return scorings_; }
 
   // Expires deadlines, admits what fits and runs one step. False if there was nothing to run.
   bool RunStep();
@@ -85,6 +90,7 @@ class EngineLoop {
   StepRunner* const runner_;
   Scheduler scheduler_;
   DocumentTable documents_;
+  ScoringTable scorings_;
   Sampler sampler_;
   Counters counters_;
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;

@@ -27,6 +27,7 @@ Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
       detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),
       stops_(spec.stop.stop_strings) {
   sequence.generates = true;
+  if (spec.max_evidence_spans > 0) sequence.picks = &picks_;
   sequence.tokens = std::make_shared<std::vector<int32_t>>(std::move(spec.tokens));
 }
 
@@ -86,8 +87,26 @@ bool Generation::Accept(std::span<const float> logits, Sampler* sampler) {
   return false;
 }
 
+void Generation::NoteEvidence(int num_layers) {
+  // Rows that do not choose yet leave no picks.
+  if (sequence.picks != nullptr && !picks_.picks.empty()) evidence_.Add(picks_, num_layers);
+}
+
+void Generation::SendEvidence() {
+  EvidenceEvent event = evidence_.Report(sequence.plan.selection.chunk_tokens, sequence.num_prompt,
+                                         spec.max_evidence_spans);
+  for (EvidenceEvent::Span& span : event.spans) {
+    for (int64_t i = span.token_begin; i < span.token_end; ++i) {
+      const bool of_document = i < sequence.tokens_begin;
+      span.tokens.push_back(of_document ? rendition->sequence.token(i) : sequence.token(i));
+    }
+  }
+  sink_->OnEvent(std::move(event));
+}
+
 void Generation::Complete(FinishReason reason, std::optional<int32_t> stop_token,
                           std::optional<std::string> stop_string) {
+  if (spec.max_evidence_spans > 0) SendEvidence();
   const SteadyTime now = Now();
   CompletedEvent done;
   done.reason = reason;

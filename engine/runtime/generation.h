@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "engine/runtime/evidence.h"
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
@@ -29,6 +30,9 @@ class Generation {
   // Samples the next token from `logits` and sends what it adds. Returns true when the answer is
   // complete; Completed was sent then.
   bool Accept(std::span<const float> logits, Sampler* sampler);
+
+  // Counts the choices of chunks behind the token that Accept gets next.
+  void NoteEvidence(int num_layers);
 
   // Ends the request with an error, once.
   void Fail(absl::Status status);
@@ -54,6 +58,7 @@ class Generation {
  private:
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
   void PrepareSeen(size_t vocab_size);
+  void SendEvidence();
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,
                 std::optional<std::string> stop_string);
 
@@ -68,6 +73,8 @@ class Generation {
   const SteadyTime submitted_ = Now();
   SteadyTime admitted_ = submitted_;
   SteadyTime first_token_ = submitted_;
+  ChunkPicks picks_;
+  EvidenceCounter evidence_;
   MemoryReceipt memory_;
   int64_t attended_tokens_ = 0;
   int64_t num_decodes_ = 0;

@@ -120,6 +120,11 @@ void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* mod
 
 }  // namespace
 
+int ScoreRows(const EngineOptions& options, const ModelShape& shape) {
+  const int64_t rows = (int64_t{64} << 20) / (int64_t{shape.vocab_size} * 4);
+  return static_cast<int>(std::clamp<int64_t>(rows, 16, options.step_tokens));
+}
+
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required) {
   FOLIO_RETURN_IF_ERROR(CheckOptions(options));
@@ -140,7 +145,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
   FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));
   model->transformer = std::make_unique<Transformer>(
       model->config.shape, model->config.style, model->weights, model->backend.get(),
-      options.step_tokens, options.max_running_requests);
+      options.step_tokens, options.max_running_requests + ScoreRows(options, model->config.shape));
   Describe(options, weight_dtype, model.get());
   return model;
 }

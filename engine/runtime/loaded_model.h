@@ -27,6 +27,9 @@ struct LoadedModel {
   std::unique_ptr<Transformer> transformer;
 };
 
+// Rows whose logits a step may want at once, beside one per running request: 64 MiB of them.
+int ScoreRows(const EngineOptions& options, const ModelShape& shape);
+
 // Loads a Hugging Face directory. Without `tokenizer_required` a missing tokenizer.model is
 // accepted (benchmarks on token ids). Errors: see Engine::Create.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,

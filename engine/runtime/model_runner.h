@@ -21,18 +21,31 @@ class ModelRunner {
     std::span<const float> logits;  // [vocab], valid until the next Run
   };
 
+  // Log-probabilities of a scored sequence's tokens that follow the rows of the step.
+  struct Scores {
+    Sequence* sequence = nullptr;
+    int64_t first_position = 0;
+    std::vector<float> logprobs;
+  };
+
+  // Of the last Run.
+  const std::vector<Scores>& scores() const { return scores_; }
+
   // Runs the step and returns the sequences that need a next token: those whose last known token is
   // in it.
   const std::vector<Output>& Run(const std::vector<ScheduledTokens>& step, int vocab_size);
 
  private:
   void AddSlice(const ScheduledTokens& part);
+  // Log-probability of `token` under one row of logits.
+  static float LogProb(std::span<const float> logits, int32_t token);
 
   Transformer* const transformer_;
   StepBatch batch_;
   std::vector<int32_t> tokens_;
   std::vector<int> logit_rows_;
   std::vector<Output> outputs_;
+  std::vector<Scores> scores_;
 };
 
 }  // namespace folio

@@ -64,11 +64,15 @@ void Scheduler::PlanPrefills(int budget, std::vector<ScheduledTokens>* step) con
   std::stable_sort(shortest.begin(), shortest.end(), [](auto* a, auto* b) {
     return a->sequence->num_pending() < b->sequence->num_pending();
   });
+  int score_rows = options_.score_rows;
   const auto give = [&](ScheduledTokens* part, int64_t limit) {
+    const bool scores = part->sequence->scores;
+    if (scores) limit = std::min<int64_t>(limit, part->num_tokens + score_rows);
     const int64_t wanted = std::min(limit, part->sequence->num_pending()) - part->num_tokens;
     const int tokens = static_cast<int>(std::clamp<int64_t>(wanted, 0, budget));
     part->num_tokens += tokens;
     budget -= tokens;
+    if (scores) score_rows -= tokens;
   };
   for (ScheduledTokens* part : shortest) give(part, std::min(fair, share));
   for (auto it = first; it != step->end(); ++it) give(&*it, share);

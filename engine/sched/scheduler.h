@@ -13,6 +13,8 @@ struct SchedulerOptions {
   // Rows in one step, and the most that one prefill may take while others wait.
   int step_tokens = 512;
   int prefill_share_tokens = 256;
+  // Rows in one step of sequences that need the logits of every row.
+  int score_rows = 128;
 };
 
 // Part of a step: the next `num_tokens` tokens of one sequence.

@@ -27,6 +27,8 @@ struct Sequence {
 
   // The prefill ends with a next token (requests) or not (documents).
   bool generates = false;
+  // The log-probability of every token is wanted: a row needs its logits.
+  bool scores = false;
   // Tokens up to here are prompt, later ones are answer.
   int64_t num_prompt = 0;
   // Upper bound of num_known, for the reservation.
@@ -37,6 +39,9 @@ struct Sequence {
   // Cache to start from, or null. REQUIRES: complete before admission, alive until the sequence
   // ends.
   const Sequence* prefix = nullptr;
+
+  // Where the choices of chunks go; null: nobody asks.
+  ChunkPicks* picks = nullptr;
 
   SequenceKv kv;
   int64_t reserved_bytes = 0;

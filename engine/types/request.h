@@ -73,6 +73,8 @@ struct GenerateSpec {
   StopParams stop;
   bool logprobs = false;
   int num_top_logprobs = 0;
+  // Spans of the evidence that are reported; 0: none is wanted.
+  int max_evidence_spans = 0;
   // Fails with DEADLINE_EXCEEDED at the next step after this time.
   std::optional<SteadyTime> deadline;
 };
@@ -105,8 +107,8 @@ struct MemoryReceipt {
   double attended_tokens_mean = 0;
 };
 
-// What the engine tells a request. Order: Queued*, Prefill*, Delta*, then Completed or Failed,
-// once.
+// What the engine tells a request. Order: Queued*, Prefill*, Delta*, Evidence if wanted, then
+// Completed; or Failed at any time. The last comes once.
 struct QueuedEvent {
   int position = 0;
 };
@@ -122,6 +124,25 @@ struct DeltaEvent {
   std::vector<TokenLogprob> logprobs;
   std::vector<std::vector<TokenLogprob>> top_logprobs;
 };
+// Parts of the prompt that the heads chose most while the answer was made.
+struct EvidenceEvent {
+  struct Span {
+    int64_t token_begin = 0;
+    int64_t token_end = 0;
+    int64_t votes = 0;
+    std::vector<int64_t> votes_by_layer_group;
+    // Of all choices.
+    double share = 0;
+    std::vector<int32_t> tokens;
+  };
+  std::vector<Span> spans;  // most votes first
+};
+// Of a scored stream: log-probabilities of the tokens at first_position and on, each under all
+// tokens before it.
+struct ScoredEvent {
+  int64_t first_position = 0;
+  std::vector<float> logprobs;
+};
 struct CompletedEvent {
   FinishReason reason = FinishReason::kLength;
   // At most one of the two.
@@ -135,7 +156,8 @@ struct FailedEvent {
   absl::Status status;
   Phase phase = Phase::kQueued;
 };
-using Event = std::variant<QueuedEvent, PrefillEvent, DeltaEvent, CompletedEvent, FailedEvent>;
+using Event = std::variant<QueuedEvent, PrefillEvent, DeltaEvent, EvidenceEvent, ScoredEvent,
+                           CompletedEvent, FailedEvent>;
 
 // Receives the events of one request or document. Called on the engine thread: must return at once,
 // never block and never call the engine back.

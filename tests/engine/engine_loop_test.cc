@@ -61,21 +61,28 @@ class FakeRunner final : public EngineLoop::StepRunner {
   FakeRunner() : logits_(kVocab, 0.0f) { logits_[5] = 1.0f; }
   const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
     outputs_.clear();
+    scores_.clear();
     ++steps;
     for (const ScheduledTokens& part : step) {
       tokens += part.num_tokens;
+      if (part.sequence->scores) {
+        scores_.push_back({part.sequence, part.sequence->num_in_kv + 1, {}});
+        scores_.back().logprobs.assign(part.num_tokens, -1.0f);
+      }
       if (part.sequence->generates && part.sequence->num_pending() == part.num_tokens) {
         outputs_.push_back({part.sequence, logits_});
       }
     }
     return outputs_;
   }
+  const std::vector<ModelRunner::Scores>& Scores() const override { return scores_; }
   int steps = 0;
   int64_t tokens = 0;
 
  private:
   std::vector<float> logits_;
   std::vector<ModelRunner::Output> outputs_;
+  std::vector<ModelRunner::Scores> scores_;
 };
 
 // Thread-safe record of one request's events.
@@ -87,6 +94,10 @@ class Recorder final : public EventSink {
     if (auto* delta = std::get_if<DeltaEvent>(&event)) {
       tokens_ += static_cast<int>(delta->tokens.size());
       text_ += delta->text;
+    }
+    if (auto* scored = std::get_if<ScoredEvent>(&event)) {
+      EXPECT_EQ(scored->first_position, 1 + num_scored_);
+      num_scored_ += static_cast<int64_t>(scored->logprobs.size());
     }
     if (auto* completed = std::get_if<CompletedEvent>(&event)) completed_ = *completed;
     if (auto* failed = std::get_if<FailedEvent>(&event)) status_ = failed->status;
@@ -103,6 +114,7 @@ class Recorder final : public EventSink {
   }
   bool ended() const { return Locked(ended_); }
   int tokens() const { return Locked(tokens_); }
+  int64_t num_scored() const { return Locked(num_scored_); }
   std::string text() const { return Locked(text_); }
   absl::Status status() const { return Locked(status_); }
   std::optional<CompletedEvent> completed() const { return Locked(completed_); }
@@ -116,6 +128,7 @@ class Recorder final : public EventSink {
   mutable std::mutex mu_;
   std::condition_variable changed_;
   int tokens_ = 0;
+  int64_t num_scored_ = 0;
   std::string text_;
   bool ended_ = false;
   absl::Status status_;
@@ -360,6 +373,62 @@ TEST_F(EngineLoopTest, ShutdownFailsWhatRunsWithUnavailable) {
   if (!recorder->completed().has_value()) {
     EXPECT_EQ(recorder->status().code(), absl::StatusCode::kUnavailable);
   }
+}
+
+TEST_F(EngineLoopTest, AScoredStreamHoldsBackItsLastTokenUntilTheNextOneIsKnown) {
+  auto recorder = std::make_shared<Recorder>();
+  loop_.scorings().Open(1, Attention("full"), recorder);
+  loop_.scorings().Append(1, std::vector<int32_t>(100, 4));
+  RunUntilIdle();
+  EXPECT_EQ(recorder->num_scored(), 99);
+  loop_.scorings().Append(1, {5});
+  RunUntilIdle();
+  EXPECT_EQ(recorder->num_scored(), 100);
+  EXPECT_FALSE(recorder->ended());
+  loop_.scorings().Finish(1);
+  ASSERT_TRUE(recorder->completed().has_value());
+  EXPECT_EQ(recorder->completed()->usage.prompt_tokens, 101);
+  EXPECT_EQ(store_->used_page_bytes(), 0);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(EngineLoopTest, AScoredStreamOfAnyLengthFitsUnderAWindow) {
+  auto recorder = std::make_shared<Recorder>();
+  loop_.scorings().Open(1, Attention("lm_infinite"), recorder);
+  int64_t most = 0;
+  for (int part = 0; part < 100; ++part) {
+    loop_.scorings().Append(1, std::vector<int32_t>(1000, 4));
+    RunUntilIdle();
+    most = std::max(most, store_->used_page_bytes());
+  }
+  EXPECT_EQ(recorder->num_scored(), 100 * 1000 - 1);
+  EXPECT_LE(most, 30 * 4096);  // 256 tokens of window and a step of pages, and the sinks
+  loop_.scorings().Finish(1);
+  EXPECT_TRUE(recorder->completed().has_value());
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(EngineLoopTest, AScoredStreamWithoutMemoryFailsAlone) {
+  auto stream = std::make_shared<Recorder>();
+  loop_.scorings().Open(1, Attention("full"), stream);
+  auto request = Submit(2, Spec(10, 3));
+  for (int part = 0; part < 3 && !stream->ended(); ++part) {
+    loop_.scorings().Append(1, std::vector<int32_t>(1000, 4));
+    RunUntilIdle();
+  }
+  EXPECT_EQ(stream->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(request->completed().has_value());
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(EngineLoopTest, ACancelledScoredStreamFreesItsMemory) {
+  auto recorder = std::make_shared<Recorder>();
+  loop_.scorings().Open(7, Attention("full"), recorder);
+  loop_.scorings().Append(7, std::vector<int32_t>(500, 4));
+  loop_.RunStep();
+  loop_.Cancel(7, absl::CancelledError("gone"));
+  EXPECT_EQ(recorder->status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(store_->used_page_bytes() + store_->reserved_bytes(), 0);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/server/fake_engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -83,6 +84,37 @@ void FakeEngine::Cancel(RequestId id, absl::Status reason) {
   if (!request.cancelled.has_value()) request.cancelled = reason;
   EmitLocked(&request, FailedEvent{std::move(reason), request.phase});
   changed_.notify_all();
+}
+
+absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention,
+                                                std::shared_ptr<EventSink> sink) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (draining_) return absl::UnavailableError("the server is draining");
+  const RequestId id = requests_.size() + 1;
+  GenerateSpec spec;
+  spec.attention = attention;
+  requests_[id] = {std::move(spec), std::move(sink), Phase::kPrefill, std::nullopt};
+  return id;
+}
+
+absl::Status FakeEngine::AppendToScore(RequestId id, std::vector<int32_t> tokens) {
+  std::lock_guard<std::mutex> lock(mu_);
+  Request& request = requests_.at(id);
+  std::vector<int32_t>& known = request.spec.tokens;
+  ScoredEvent scored;
+  scored.first_position = std::max<int64_t>(1, static_cast<int64_t>(known.size()));
+  known.insert(known.end(), tokens.begin(), tokens.end());
+  scored.logprobs.assign(known.size() - scored.first_position, -1.0f);
+  EmitLocked(&request, std::move(scored));
+  return absl::OkStatus();
+}
+
+void FakeEngine::FinishScore(RequestId id) {
+  std::lock_guard<std::mutex> lock(mu_);
+  Request& request = requests_.at(id);
+  CompletedEvent completed;
+  completed.usage.prompt_tokens = static_cast<int64_t>(request.spec.tokens.size());
+  EmitLocked(&request, std::move(completed));
 }
 
 absl::Status FakeEngine::OpenDocument(const std::string& id, const AttentionSpec& attention,

@@ -32,6 +32,10 @@ class FakeEngine final : public Engine {
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
 
+  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+                                      std::shared_ptr<EventSink> sink) override;
+  absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
+  void FinishScore(RequestId id) override;
   absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
                             std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) override;

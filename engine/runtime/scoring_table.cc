@@ -1,0 +1,107 @@
+#include "engine/runtime/scoring_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace folio {
+namespace {
+
+// Scored tokens that are forgotten at a time.
+constexpr int64_t kForgetTokens = 8192;
+
+}  // namespace
+
+void ScoringTable::Open(RequestId id, const AttentionSpec& attention,
+                        std::shared_ptr<EventSink> sink) {
+  auto stream = std::make_unique<Scoring>();
+  Sequence& sequence = stream->sequence;
+  sequence.id = id;
+  sequence.plan = PlanFor(attention, model_);
+  sequence.tokens = std::make_shared<std::vector<int32_t>>();
+  sequence.num_prompt = kUnbounded;
+  sequence.scores = true;
+  stream->sink = std::move(sink);
+  Scoring* opened = stream.get();
+  streams_.emplace(id, std::move(stream));
+  if (scheduler_->Admit(&opened->sequence)) return;
+  Fail(id, absl::ResourceExhaustedError("the KV pool is full"));
+}
+
+void ScoringTable::Append(RequestId id, const std::vector<int32_t>& tokens) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end()) return;
+  Sequence& sequence = it->second->sequence;
+  sequence.tokens->insert(sequence.tokens->end(), tokens.begin(), tokens.end());
+  const int64_t total = sequence.tokens_begin + static_cast<int64_t>(sequence.tokens->size());
+  sequence.num_known = std::max<int64_t>(0, total - 1);
+  sequence.max_tokens = sequence.num_known;
+  if (scheduler_->Grow(&sequence)) return;
+  const int64_t more = scheduler_->BytesNeeded(sequence) - sequence.reserved_bytes;
+  if (documents_->EvictFor(more) && scheduler_->Grow(&sequence)) return;
+  Fail(id, absl::ResourceExhaustedError(absl::StrCat(
+               "the stream needs ", scheduler_->BytesNeeded(sequence),
+               " bytes of KV cache at token ", total, "; the pool of ", store_->capacity_bytes(),
+               " bytes has no room: delete documents, choose a strategy of bounded memory such as "
+               "lm_infinite, or raise --kv-bytes")));
+}
+
+void ScoringTable::Finish(RequestId id) {
+  const auto it = streams_.find(id);
+  if (it == streams_.end()) return;
+  it->second->finished = true;
+  CompleteIfDone(id);
+}
+
+void ScoringTable::Fail(RequestId id, absl::Status status) {
+  const auto it = streams_.find(id);
+  it->second->sink->OnEvent(FailedEvent{std::move(status), Phase::kPrefill});
+  scheduler_->Remove(&it->second->sequence);
+  streams_.erase(it);
+}
+
+bool ScoringTable::Cancel(RequestId id, const absl::Status& reason) {
+  if (!streams_.contains(id)) return false;
+  Fail(id, reason);
+  return true;
+}
+
+void ScoringTable::FailAll(const absl::Status& status) {
+  while (!streams_.empty()) Fail(streams_.begin()->first, status);
+}
+
+void ScoringTable::CompleteIfDone(RequestId id) {
+  const auto it = streams_.find(id);
+  Scoring& stream = *it->second;
+  if (!stream.finished || stream.sequence.num_pending() > 0) return;
+  CompletedEvent done;
+  done.usage.prompt_tokens =
+      stream.sequence.tokens_begin + static_cast<int64_t>(stream.sequence.tokens->size());
+  done.memory = stream.memory;
+  stream.sink->OnEvent(std::move(done));
+  scheduler_->Remove(&stream.sequence);
+  streams_.erase(it);
+}
+
+void ScoringTable::AfterStep(const std::vector<ModelRunner::Scores>& scores) {
+  for (const ModelRunner::Scores& scored : scores) {
+    const RequestId id = scored.sequence->id;
+    Scoring& stream = *streams_.at(id);
+    Sequence& sequence = stream.sequence;
+    MemoryReceipt& memory = stream.memory;
+    memory.device_kv_bytes_peak =
+        std::max(memory.device_kv_bytes_peak, store_->OwnPageBytes(sequence.kv));
+    memory.summary_bytes_peak =
+        std::max(memory.summary_bytes_peak, store_->SummaryBytes(sequence.kv));
+    stream.sink->OnEvent(ScoredEvent{scored.first_position, scored.logprobs});
+    const int64_t consumed = sequence.num_in_kv - sequence.tokens_begin;
+    if (consumed >= kForgetTokens) {
+      sequence.tokens->erase(sequence.tokens->begin(), sequence.tokens->begin() + consumed);
+      sequence.tokens_begin += consumed;
+    }
+    CompleteIfDone(id);
+  }
+}
+
+}  // namespace folio

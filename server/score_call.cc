@@ -1,0 +1,270 @@
+#include "server/score_call.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/method.h"
+#include "server/logging.h"
+#include "server/request_mapping.h"
+
+namespace folio::server {
+namespace {
+
+constexpr size_t kMaxPartBytes = 1 << 20;
+// Tokens that may wait for the engine before the next part is read.
+constexpr int64_t kMaxWaitingTokens = 32768;
+// The first bucket where they double.
+constexpr uint64_t kFirstBucketTokens = 256;
+
+double Seconds(SteadyTime from, SteadyTime to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+bool NeverMerge(const v1::ScoreEvent&, v1::ScoreEvent*) { return false; }
+
+}  // namespace
+
+ScoreCall* ScoreCall::Start(ServiceContext* context) {
+  std::shared_ptr<ScoreCall> call(new ScoreCall(context));
+  call->self_ = call;
+  context->streams.Add();
+  call->StartSendInitialMetadata();
+  if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
+    call->writes_.Finish(std::move(refused));
+    return call.get();
+  }
+  context->pump.Register(call);
+  call->MaybeRead();
+  return call.get();
+}
+
+ScoreCall::ScoreCall(ServiceContext* context)
+    : context_(context),
+      engine_(context->engine()),
+      arrived_(context->clock()),
+      writes_({.write = [this](const v1::ScoreEvent* event) { StartWrite(event); },
+               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .merge = NeverMerge}) {}
+
+void ScoreCall::MaybeRead() {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    if (reads_ || all_received_ || num_waiting_ >= kMaxWaitingTokens) return;
+    reads_ = true;
+  }
+  writes_.IfOpen([this] { StartRead(&request_); });
+}
+
+void ScoreCall::OnReadDone(bool ok) {
+  if (ok) {
+    context_->pool.Post([call = shared_from_this()] { call->Process(); });
+    return;
+  }
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    all_received_ = true;
+  }
+  context_->pool.Post([call = shared_from_this()] { call->Complete(); });
+}
+
+void ScoreCall::Process() {
+  const grpc::Status status = Dispatch();
+  if (!status.ok()) {
+    writes_.Finish(status);
+    Abandon(absl::CancelledError("the text was refused"));
+    return;
+  }
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    reads_ = false;
+  }
+  MaybeRead();
+}
+
+grpc::Status ScoreCall::Dispatch() {
+  if (request_.has_header()) return OnHeader(request_.header());
+  if (!tokenizer_.has_value()) return BadField("header", "must be the first request of a stream");
+  switch (request_.request_case()) {
+    case v1::ScoreRequest::kText:
+      return OnText(request_.text());
+    case v1::ScoreRequest::kTokenIds:
+      return OnTokenIds(request_.token_ids());
+    default:
+      return BadField("request", "one of header, text or token_ids must be set");
+  }
+}
+
+grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
+  if (tokenizer_.has_value()) return BadField("header", "was sent twice");
+  const AttentionSpec wanted = FromProto(header.strategy(), header.position());
+  const auto resolved = engine_->ResolveAttention(wanted, {});
+  if (!resolved.ok()) return BadAttention(resolved.status(), "header.");
+  header_ = header;
+  tokenizer_.emplace(engine_->tokenizer());
+  bucket_.set_end(header.bucket_tokens() > 0 ? header.bucket_tokens() : kFirstBucketTokens);
+  v1::ScoreEvent accepted;
+  *accepted.mutable_accepted()->mutable_strategy() = ToProto(resolved->strategy);
+  *accepted.mutable_accepted()->mutable_position() = ToProto(resolved->position);
+  writes_.Push(std::move(accepted));
+  std::lock_guard<std::mutex> lock(mu_);
+  const auto id = engine_->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
+  if (!id.ok()) return context_->Refusal(id.status());
+  id_ = *id;
+  return grpc::Status::OK;
+}
+
+grpc::Status ScoreCall::OnText(const std::string& text) {
+  if (begun_ && !saw_text_) return BadField("text", "follows token_ids");
+  if (text.empty() || text.size() > kMaxPartBytes) {
+    return BadField("text",
+                    absl::StrCat("has ", text.size(), " bytes, must have 1 to ", kMaxPartBytes));
+  }
+  saw_text_ = true;
+  std::vector<int32_t> tokens;
+  if (const absl::Status added = tokenizer_->Add(text, &tokens); !added.ok()) {
+    return BadField("text", std::string(added.message()));
+  }
+  return Append(std::move(tokens));
+}
+
+grpc::Status ScoreCall::OnTokenIds(const v1::TokenIds& ids) {
+  if (saw_text_) return BadField("token_ids", "follows text");
+  const auto vocab = static_cast<uint32_t>(engine_->info().shape.vocab_size);
+  for (const uint32_t id : ids.ids()) {
+    if (id < vocab) continue;
+    return BadField("token_ids.ids",
+                    absl::StrCat("id ", id, " is not in the vocabulary of ", vocab));
+  }
+  begun_ = true;
+  return Append({ids.ids().begin(), ids.ids().end()});
+}
+
+grpc::Status ScoreCall::Append(std::vector<int32_t> tokens) {
+  if (tokens.empty()) return grpc::Status::OK;
+  const int32_t bos = engine_->tokenizer().bos_id();
+  if (!begun_ && !header_.no_bos() && bos >= 0) tokens.insert(tokens.begin(), bos);
+  begun_ = true;
+  std::lock_guard<std::mutex> lock(mu_);
+  if (id_ == 0) return grpc::Status::OK;  // the stream has failed and said so
+  num_waiting_ += static_cast<int64_t>(tokens.size());
+  return ToGrpcStatus(engine_->AppendToScore(id_, std::move(tokens)));
+}
+
+grpc::Status ScoreCall::FinishText() {
+  if (!tokenizer_.has_value()) return BadField("header", "must be the first request of a stream");
+  std::vector<int32_t> tokens;
+  if (saw_text_) {
+    if (const absl::Status ended = tokenizer_->Finish(&tokens); !ended.ok()) {
+      return BadField("text", std::string(ended.message()));
+    }
+  }
+  return Append(std::move(tokens));
+}
+
+void ScoreCall::Complete() {
+  if (const grpc::Status status = FinishText(); !status.ok()) {
+    writes_.Finish(status);
+    Abandon(absl::CancelledError("the text was refused"));
+    return;
+  }
+  std::lock_guard<std::mutex> lock(mu_);
+  if (id_ != 0) engine_->FinishScore(id_);
+}
+
+void ScoreCall::Handle(Event event) {
+  if (const auto* scored = std::get_if<ScoredEvent>(&event)) {
+    OnScored(*scored);
+  } else if (const auto* completed = std::get_if<CompletedEvent>(&event)) {
+    OnCompleted(*completed);
+  } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
+    {
+      std::lock_guard<std::mutex> lock(mu_);
+      id_ = 0;
+    }
+    writes_.Finish(ToGrpcStatus(failed->status));
+  }
+}
+
+void ScoreCall::OnScored(const ScoredEvent& scored) {
+  if (header_.per_token()) {
+    v1::ScoreEvent event;
+    v1::TokenScores* tokens = event.mutable_tokens();
+    tokens->set_first_position(static_cast<uint64_t>(scored.first_position));
+    tokens->mutable_logprobs()->Add(scored.logprobs.begin(), scored.logprobs.end());
+    writes_.Push(std::move(event));
+  }
+  auto position = static_cast<uint64_t>(scored.first_position);
+  for (const float logprob : scored.logprobs) {
+    if (position++ >= bucket_.end()) CloseBucket();
+    bucket_.set_num_tokens(bucket_.num_tokens() + 1);
+    bucket_.set_log_likelihood(bucket_.log_likelihood() + logprob);
+    log_likelihood_ += logprob;
+  }
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    num_waiting_ -= static_cast<int64_t>(scored.logprobs.size());
+  }
+  MaybeRead();
+}
+
+void ScoreCall::CloseBucket() {
+  v1::ScoreEvent event;
+  *event.mutable_bucket() = bucket_;
+  writes_.Push(std::move(event));
+  const uint64_t end = bucket_.end();
+  bucket_.Clear();
+  bucket_.set_begin(end);
+  bucket_.set_end(header_.bucket_tokens() > 0 ? end + header_.bucket_tokens() : 2 * end);
+}
+
+void ScoreCall::OnCompleted(const CompletedEvent& completed) {
+  {
+    std::lock_guard<std::mutex> lock(mu_);
+    id_ = 0;
+  }
+  if (bucket_.num_tokens() > 0) CloseBucket();
+  v1::ScoreEvent event;
+  v1::ScoreCompleted* out = event.mutable_completed();
+  out->set_num_tokens(static_cast<uint64_t>(completed.usage.prompt_tokens));
+  out->set_log_likelihood(log_likelihood_);
+  out->mutable_memory()->set_device_kv_bytes_peak(
+      static_cast<uint64_t>(completed.memory.device_kv_bytes_peak));
+  out->mutable_memory()->set_summary_bytes_peak(
+      static_cast<uint64_t>(completed.memory.summary_bytes_peak));
+  writes_.Push(std::move(event));
+  writes_.Finish(grpc::Status::OK);
+}
+
+void ScoreCall::Abandon(const absl::Status& reason) {
+  std::lock_guard<std::mutex> lock(mu_);
+  if (id_ != 0) engine_->Cancel(id_, reason);
+  id_ = 0;
+}
+
+void ScoreCall::Stop(const absl::Status& status) {
+  writes_.Finish(ToGrpcStatus(status));
+  Abandon(status);
+}
+
+void ScoreCall::OnWriteDone(bool ok) {
+  writes_.OnWriteDone(ok);
+  if (!ok) Abandon(absl::CancelledError("the client is gone"));
+}
+
+void ScoreCall::OnCancel() {
+  const absl::Status gone = absl::CancelledError("the client is gone");
+  writes_.Finish(ToGrpcStatus(gone));
+  Abandon(gone);
+}
+
+void ScoreCall::OnDone() {
+  const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
+  context_->metrics->OnRpc("Score", code);
+  const std::string strategy = v1::ReadMethod(header_.strategy()).name;
+  LogRpc({"Score", code, "", strategy, Seconds(arrived_, context_->clock())});
+  context_->pump.Unregister(self_);
+  std::shared_ptr<ScoreCall> last = std::move(self_);
+  last->context_->streams.Remove();
+}
+
+}  // namespace folio::server
