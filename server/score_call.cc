@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxPartBytes = 1 << 20;
 // Tokens that may wait for the engine before the next part is read.
-constexpr int64_t kMaxWaitingTokens = 32768;
+constexpr int64_t kMaxWaitingTokens = 8192;
 // The first bucket where they double.
 constexpr uint64_t kFirstBucketTokens = 256;
 

@@ -65,9 +65,13 @@ class Layering(unittest.TestCase):
         self.assertEqual(violations("server", allowed), [])
 
     def test_client_and_load_generator_see_the_api_only(self):
+        # `folio plan` works offline, from config.json and formulas.
+        def allowed(path, header):
+            if "plan" in path.relative_to(ROOT).parts and header.startswith("engine/"):
+                return header.split("/")[1] in ("attention", "model", "types")
+            return not header.startswith(("engine/", "server/"))
         for folder in ("client", "loadtest"):
-            self.assertEqual(
-                violations(folder, lambda _, h: not h.startswith(("engine/", "server/"))), [])
+            self.assertEqual(violations(folder, allowed), [])
 
     def test_attention_never_sees_a_backend(self):
         self.assertEqual(

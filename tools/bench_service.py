@@ -2,6 +2,7 @@
 request beside a long prefill, and the server's own cost per streamed token."""
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -123,6 +124,35 @@ def cost_per_token(args):
                   f"(threads other than the engine's)")
 
 
+def score_long_text(args):
+    """Inference.Score over Ezekiel again and again: resident memory and perplexity of each reading."""
+    with RunningServer(args.bin, MODEL, f"--kv-bytes={args.kv_bytes}") as server:
+        once = server.folio("--json", "score", TEXT, "--strategy", "lm_infinite").stdout.splitlines()[-1]
+        copy_tokens = int(json.loads(once)["completed"]["num_tokens"]) - 1
+        repeat = -(-args.score_tokens // copy_tokens)
+        start = time.monotonic()
+        scorer = server.start_folio("--json", "score", TEXT, "--strategy", "lm_infinite", "--repeat", repeat,
+                                    "--bucket-tokens", copy_tokens)
+        buckets, memory = [], []
+        for line in scorer.stdout:
+            event = json.loads(line)
+            if "bucket" in event:
+                buckets.append(event["bucket"])
+                memory.append(server.metrics()["folio_process_resident_memory_bytes"] / MIB)
+            completed = event.get("completed")
+        scorer.wait()
+        seconds = time.monotonic() - start
+        perplexity = [math.exp(-b["log_likelihood"] / int(b["num_tokens"])) for b in buckets]
+        tokens = int(completed["num_tokens"])
+        print(f"score lm_infinite {tokens} tokens in {seconds:.0f} s ({tokens / seconds:.0f} tokens/s), {len(buckets)} readings "
+              f"of {copy_tokens} tokens; KV {int(completed['memory']['device_kv_bytes_peak']) / MIB:.1f} MiB")
+        last = -2 if int(buckets[-1]["num_tokens"]) < copy_tokens // 2 else -1
+        print(f"perplexity of the first reading {perplexity[0]:.4f}, of the last {perplexity[last]:.4f}, most {max(perplexity[:last]):.4f}")
+        # The second bucket ends after 100,000 tokens.
+        print(f"resident memory of the server after the second reading {memory[1]:.1f} MiB, most later {max(memory[1:]):.1f}, "
+              f"least {min(memory[1:]):.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
@@ -131,12 +161,17 @@ def main():
     parser.add_argument("--questions", type=int, default=40)
     parser.add_argument("--answer-tokens", type=int, default=3000)
     parser.add_argument("--receipts", default="lm_infinite:50000,lm_infinite:200000,long_heads:100000,long_heads:1000000")
+    parser.add_argument("--score-tokens", type=int, default=10_000_000)
+    parser.add_argument("--only-score", action="store_true")
     args = parser.parse_args()
+    if args.only_score:
+        return score_long_text(args)
     cost_per_token(args)
     short_beside_long(args)
     for item in args.receipts.split(","):
         strategy, num_tokens = item.split(":")
         receipt(args, strategy, int(num_tokens))
+    score_long_text(args)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ Command AddAskCommand(CLI::App& root);
 Command AddDocsCommand(CLI::App& root);
 Command AddEvalCommand(CLI::App& root);
 Command AddInfoCommand(CLI::App& root);
+Command AddPlanCommand(CLI::App& root);
 Command AddScoreCommand(CLI::App& root);
 Command AddStrategiesCommand(CLI::App& root);
 Command AddTokenizeCommand(CLI::App& root);

@@ -16,7 +16,7 @@
 namespace folio::cli {
 namespace {
 
-constexpr size_t kPartBytes = size_t{64} << 10;
+constexpr size_t kPartBytes = size_t{16} << 10;
 
 struct ScoreFlags {
   std::string file;

@@ -17,19 +17,6 @@
 
 namespace folio::eval {
 
-struct EvalPlan {
-  std::vector<Method> methods;
-  std::vector<uint64_t> lengths_tokens;
-  int num_trials = 50;
-  // Trials that are asked at the same time.
-  int concurrency = 4;
-  // Prompts above it are uploaded as a document.
-  uint64_t max_inline_prompt_bytes = 0;
-  // For answers that the server cannot give now.
-  client::RetryPolicy retry;
-  client::CancelToken cancel;
-};
-
 struct TrialResult {
   std::string strategy;
   uint64_t target_tokens = 0;
@@ -47,6 +34,21 @@ struct TrialResult {
   uint64_t device_kv_bytes_peak = 0;
   // Not OK: there is no answer, and the trial counts neither as right nor as wrong.
   absl::Status status;
+};
+
+struct EvalPlan {
+  std::vector<Method> methods;
+  std::vector<uint64_t> lengths_tokens;
+  int num_trials = 50;
+  // Trials that are asked at the same time.
+  int concurrency = 4;
+  // Prompts above it are uploaded as a document.
+  uint64_t max_inline_prompt_bytes = 0;
+  // Results of an earlier run: their trials are not asked again.
+  std::vector<TrialResult> known;
+  // For answers that the server cannot give now.
+  client::RetryPolicy retry;
+  client::CancelToken cancel;
 };
 
 // Asks every trial under every strategy, greedily; the same trial goes to all of them. `on_result`

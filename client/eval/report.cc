@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
@@ -109,6 +110,101 @@ std::string FormatCsv(const std::vector<TrialResult>& results) {
                     ok ? "" : CsvField(client::FormatError(result.status)), "\n");
   }
   return csv;
+}
+
+std::vector<DepthGrid> GridByDepth(const std::vector<TrialResult>& results, int num_depths) {
+  std::vector<DepthGrid> grids;
+  for (const Row& row : SummarizeResults(results)) {
+    if (row.name.ends_with(")")) continue;  // a part of the trials of another row
+    DepthGrid grid{.name = row.name, .lengths = {}, .accuracy = {}};
+    for (const Cell& cell : row.cells) grid.lengths.push_back(cell.target_tokens);
+    grid.accuracy.assign(num_depths, std::vector<double>(grid.lengths.size(), -1));
+    for (int depth = 0; depth < num_depths; ++depth) {
+      for (size_t column = 0; column < grid.lengths.size(); ++column) {
+        Cell cell;
+        for (const TrialResult& result : results) {
+          const int of_result =
+              std::min(num_depths - 1, static_cast<int>(result.depth * num_depths));
+          if (result.strategy == row.name && result.target_tokens == grid.lengths[column] &&
+              of_result == depth) {
+            AddTo(result, &cell);
+          }
+        }
+        if (cell.num_answers > 0) grid.accuracy[depth][column] = AccuracyPercent(cell) / 100;
+      }
+    }
+    grids.push_back(std::move(grid));
+  }
+  return grids;
+}
+
+std::string FormatGrid(const DepthGrid& grid) {
+  std::string table = absl::StrCat(grid.name, "\ndepth ");
+  for (const uint64_t length : grid.lengths) absl::StrAppendFormat(&table, " %9d", length);
+  table += "\n";
+  const auto num_depths = static_cast<double>(grid.accuracy.size());
+  for (size_t depth = 0; depth < grid.accuracy.size(); ++depth) {
+    absl::StrAppendFormat(&table, "%4.0f %%", 100 * static_cast<double>(depth) / num_depths);
+    for (const double value : grid.accuracy[depth]) {
+      absl::StrAppendFormat(&table, " %9s", value < 0 ? "-" : absl::StrFormat("%.0f", 100 * value));
+    }
+    table += "\n";
+  }
+  return table;
+}
+
+namespace {
+
+// The fields of one line, or of several if a quoted field has line ends. Moves `at` behind it.
+std::vector<std::string> CsvLine(const std::string& csv, size_t* at) {
+  std::vector<std::string> fields(1);
+  bool quoted = false;
+  for (; *at < csv.size(); ++*at) {
+    const char c = csv[*at];
+    if (quoted && c == '"' && *at + 1 < csv.size() && csv[*at + 1] == '"') {
+      fields.back() += csv[++*at];
+    } else if (c == '"') {
+      quoted = !quoted;
+    } else if (c == ',' && !quoted) {
+      fields.emplace_back();
+    } else if (c == '\n' && !quoted) {
+      ++*at;
+      return fields;
+    } else {
+      fields.back() += c;
+    }
+  }
+  return fields;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TrialResult>> ParseCsv(const std::string& csv) {
+  std::vector<TrialResult> results;
+  size_t at = 0;
+  CsvLine(csv, &at);
+  for (int line = 2; at < csv.size(); ++line) {
+    const std::vector<std::string> f = CsvLine(csv, &at);
+    TrialResult r;
+    const bool whole = f.size() == 13 && absl::SimpleAtoi(f[1], &r.target_tokens) &&
+                       absl::SimpleAtoi(f[2], &r.trial_idx) && absl::SimpleAtod(f[3], &r.depth) &&
+                       absl::SimpleAtoi(f[7], &r.prompt_tokens) &&
+                       absl::SimpleAtoi(f[8], &r.needle_distance_tokens);
+    if (!whole) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("record ", line, " is none that folio eval wrote"));
+    }
+    if (f[6].empty()) continue;
+    r.strategy = f[0];
+    r.expected = f[4];
+    r.answer = f[5];
+    r.correct = f[6] == "1";
+    if (!f[9].empty()) r.needle_in_window = f[9] == "1";
+    if (!absl::SimpleAtod(f[10], &r.ttft_seconds)) r.ttft_seconds = 0;
+    if (!absl::SimpleAtoi(f[11], &r.device_kv_bytes_peak)) r.device_kv_bytes_peak = 0;
+    results.push_back(std::move(r));
+  }
+  return results;
 }
 
 nlohmann::ordered_json TrialToJson(const TrialResult& result) {

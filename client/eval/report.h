@@ -42,6 +42,20 @@ std::string FormatTable(const std::vector<Row>& rows);
 // One line per trial under a header line; fields are quoted where RFC 4180 wants it.
 std::string FormatCsv(const std::vector<TrialResult>& results);
 
+// The part of right answers by depth of the needle and length: one grid per strategy.
+struct DepthGrid {
+  std::string name;
+  std::vector<uint64_t> lengths;
+  // [num_depths][lengths]; -1 where there is no answer
+  std::vector<std::vector<double>> accuracy;
+};
+std::vector<DepthGrid> GridByDepth(const std::vector<TrialResult>& results, int num_depths);
+std::string FormatGrid(const DepthGrid& grid);
+
+// Results that FormatCsv wrote, those without an answer left out. Errors: INVALID_ARGUMENT naming
+// the line.
+absl::StatusOr<std::vector<TrialResult>> ParseCsv(const std::string& csv);
+
 // {"strategy", "target_tokens", "trial", "depth", "expected", "answer", "correct", "prompt_tokens",
 // "needle_distance_tokens", "needle_in_window"?, "ttft_seconds"?, "device_kv_bytes_peak"?,
 // "error"?}

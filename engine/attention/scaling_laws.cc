@@ -28,9 +28,9 @@ double RequiredBaseOfCriticalDimension(int rotary_dim, double base, double train
 
 double MaxExtrapolationLength(int rotary_dim, double base, double trained_length, double new_base,
                               double tuned_length) {
-  // Up to the base that the tuned length asks for, the critical dimension follows the new base and
+  // Below the base that the tuned length asks for, the critical dimension follows the new base and
   // nothing beyond that length is promised.
-  if (new_base <= RequiredBase(base, trained_length, tuned_length)) return tuned_length;
+  if (new_base < RequiredBase(base, trained_length, tuned_length)) return tuned_length;
   const int critical = CriticalDimension(rotary_dim, base, trained_length);
   const double reach = kTwoPi * std::pow(new_base, static_cast<double>(critical) / rotary_dim);
   return std::max(tuned_length, reach);

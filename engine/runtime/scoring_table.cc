@@ -9,7 +9,7 @@ namespace folio {
 namespace {
 
 // Scored tokens that are forgotten at a time.
-constexpr int64_t kForgetTokens = 8192;
+constexpr int64_t kForgetTokens = 1024;
 
 }  // namespace
 

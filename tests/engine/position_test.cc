@@ -135,6 +135,7 @@ TEST(ScalingLaws, GiveThePublishedNumbersOfLlama2) {
   EXPECT_EQ(CriticalDimension(128, 5e5, 8192), 70);
   EXPECT_EQ(CriticalDimension(128, 1e6, 2048), 54);
   const auto reach = [](double base) { return MaxExtrapolationLength(128, 1e4, 4096, base, 4096); };
+  EXPECT_NEAR(reach(1e4), 4711.7, 0.1);
   EXPECT_NEAR(reach(4e4), 12761.8, 0.5);
   EXPECT_NEAR(reach(1e5), 24656, 1);
   EXPECT_NEAR(reach(5e5), 78400, 5);

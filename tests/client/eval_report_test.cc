@@ -1,0 +1,91 @@
+// Pictures, grids, and results that are read back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/eval/chart.h"
+#include "client/eval/methods.h"
+#include "client/eval/report.h"
+
+namespace folio::eval {
+namespace {
+
+using ::testing::HasSubstr;
+
+TrialResult Result(const std::string& strategy, uint64_t length, int trial, double depth,
+                   bool correct) {
+  TrialResult result;
+  result.strategy = strategy;
+  result.target_tokens = length;
+  result.trial_idx = trial;
+  result.depth = depth;
+  result.expected = "12345";
+  result.answer = "a \"quoted\", two-line\nanswer";
+  result.correct = correct;
+  result.prompt_tokens = length - 8;
+  result.ttft_seconds = 0.25;
+  return result;
+}
+
+TEST(Csv, IsReadBackWithoutWhatHasNoAnswer) {
+  std::vector<TrialResult> results = {
+      Result("long_heads:chunk_size=16,scorer=quest", 512, 3, 0.3, true),
+      Result("full", 512, 4, 1.0, false)};
+  results[0].needle_in_window = false;
+  results.push_back(Result("full", 1024, 5, 0.5, false));
+  results.back().status = absl::UnavailableError("gone");
+  const auto read = ParseCsv(FormatCsv(results));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 2u);
+  EXPECT_EQ((*read)[0].strategy, results[0].strategy);
+  EXPECT_EQ((*read)[0].answer, results[0].answer);
+  EXPECT_EQ((*read)[0].needle_in_window, false);
+  EXPECT_TRUE((*read)[0].correct);
+  EXPECT_FALSE((*read)[1].correct);
+  EXPECT_EQ(FormatCsv({results[0], results[1]}), FormatCsv(*read));
+}
+
+TEST(Csv, WhatFolioDidNotWriteIsRefused) {
+  EXPECT_THAT(ParseCsv("header\n1,2,3\n").status().message(), HasSubstr("record 2"));
+}
+
+TEST(Grid, GroupsTrialsByDepth) {
+  const std::vector<TrialResult> results = {
+      Result("full", 512, 0, 0.0, true), Result("full", 512, 1, 0.49, false),
+      Result("full", 512, 2, 0.5, true), Result("full", 1024, 3, 1.0, false)};
+  const std::vector<DepthGrid> grids = GridByDepth(results, 2);
+  ASSERT_EQ(grids.size(), 1u);
+  EXPECT_EQ(grids[0].accuracy, (std::vector<std::vector<double>>{{0.5, -1}, {1, 0}}));
+  EXPECT_EQ(
+      FormatGrid(grids[0]),
+      "full\ndepth        512      1024\n   0 %        50         -\n  50 %       100         0\n");
+}
+
+TEST(Chart, DrawsOneLinePerSeriesAndEscapesNames) {
+  const std::string svg =
+      LineChart({"t", "x", "y"}, {{"a<b", {{256, 100}, {512, 0}}}, {"c", {{256, 50}}}}, 100);
+  EXPECT_THAT(svg, HasSubstr("a&lt;b"));
+  EXPECT_THAT(svg, HasSubstr("points=\"60.0,40.0 580.0,300.0 \""));
+  EXPECT_THAT(svg, HasSubstr("points=\"60.0,170.0 \""));
+}
+
+TEST(Chart, HeatMapLeavesOutWhatWasNotMeasured) {
+  const std::string svg =
+      HeatMaps({"t", "x", "y"}, {"256", "512"}, {"0 %"}, {{"m", {{1.0, -1.0}}}});
+  EXPECT_THAT(svg, HasSubstr(">100<"));
+  EXPECT_THAT(svg, HasSubstr("#eee"));
+}
+
+TEST(Methods, AreSplitAtCommasThatSetNoParameter) {
+  const auto methods =
+      ParseMethods("full,full+yarn:factor=8,beta_fast=16,long_heads:chunk_size=16,scorer=quest");
+  ASSERT_TRUE(methods.ok()) << methods.status();
+  ASSERT_EQ(methods->size(), 3u);
+  EXPECT_EQ((*methods)[1].name, "full+yarn:factor=8,beta_fast=16");
+  EXPECT_EQ((*methods)[1].position.yarn().beta_fast(), 16);
+  EXPECT_EQ((*methods)[2].strategy.long_heads().scorer(), v1::LongHeads::SCORER_QUEST);
+  EXPECT_FALSE(ParseMethods("full+magic").ok());
+  EXPECT_FALSE(ParseMethods("").ok());
+}
+
+}  // namespace
+}  // namespace folio::eval
