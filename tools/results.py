@@ -57,7 +57,7 @@ def main():
                 folio("Perplexity by strategy and position scheme", "eval", "perplexity", "--text", excerpt,
                       "--strategies", *SCHEMES, *picture("perplexity_schemes"))],
             "passkey": lambda: folio("Pass key by strategy", "eval", "passkey", "--trials", args.trials, *trials,
-                                     "--lengths", "1,2,4,8,16,64", "--strategies", *STRATEGIES, *picture("passkey")),
+                                     "--lengths", "1,2,4,8,16", "--strategies", *STRATEGIES, *picture("passkey")),
             "long_heads": lambda: folio("Pass key, ablations of LongHeads", "eval", "passkey", "--trials", args.trials, *trials,
                                         "--lengths", "1,4,16", "--strategies", *LONG_HEADS, *picture("passkey_long_heads")),
             "top": lambda: folio("Pass key, middle tokens of LM-Infinite", "eval", "passkey", "--trials", args.trials, *trials,

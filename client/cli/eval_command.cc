@@ -12,6 +12,7 @@
 #include "client/eval/chart.h"
 #include "client/eval/eval_runner.h"
 #include "client/eval/filler.h"
+#include "client/eval/kv_retrieval_task.h"
 #include "client/eval/methods.h"
 #include "client/eval/passkey_task.h"
 #include "client/eval/perplexity.h"
@@ -29,6 +30,7 @@ struct EvalFlags {
   int num_trials = 50;
   int concurrency = 4;
   std::string filler = "grass";
+  std::string generator = "landmark";
   uint64_t seed = 1;
   std::string output;
   bool resume = false;
@@ -98,20 +100,35 @@ absl::StatusOr<eval::EvalPlan> MakePlan(const EvalFlags& flags, const v1::Server
   return plan;
 }
 
-absl::StatusOr<eval::PasskeyTask> MakeTask(const EvalFlags& flags, uint64_t max_length_tokens,
-                                           client::Client& client, const Invocation& invocation) {
+enum class Task { kPasskey, kNeedle, kKvRetrieval };
+
+const char* TaskName(Task task) {
+  if (task == Task::kKvRetrieval) return "kv-retrieval";
+  return task == Task::kNeedle ? "needle" : "passkey";
+}
+
+absl::StatusOr<std::unique_ptr<eval::EvalTask>> MakeTask(Task kind, const EvalFlags& flags,
+                                                         uint64_t max_length_tokens,
+                                                         client::Client& client,
+                                                         const Invocation& invocation) {
+  const eval::TokenCounter counter = eval::ServerTokenCounter(client, invocation.cancel);
+  if (kind == Task::kKvRetrieval) {
+    return std::make_unique<eval::KvRetrievalTask>(counter, flags.seed);
+  }
   const auto sentences = FillerSentences(flags.filler);
   if (!sentences.ok()) return sentences.status();
-  const eval::TokenCounter counter = eval::ServerTokenCounter(client, invocation.cancel);
   const bool grass = flags.filler == "grass";
   auto filler = eval::Filler::Create(
       *sentences, grass ? eval::FillerStart::kBeginning : eval::FillerStart::kAnywhere, counter,
       2 * max_length_tokens);
   if (!filler.ok()) return filler.status();
-  return eval::PasskeyTask(*std::move(filler), counter, flags.seed);
+  const auto& all = eval::AllPasskeyRules();
+  const auto rules = std::find_if(all.begin(), all.end(),
+                                  [&](const auto& rule) { return rule.name == flags.generator; });
+  return std::make_unique<eval::PasskeyTask>(*std::move(filler), counter, flags.seed, *rules);
 }
 
-std::string AccuracyChart(const std::vector<eval::Row>& rows) {
+std::string AccuracyChart(const std::string& title, const std::vector<eval::Row>& rows) {
   std::vector<eval::Series> series;
   for (const eval::Row& row : rows) {
     eval::Series line{.name = row.name, .points = {}};
@@ -121,7 +138,7 @@ std::string AccuracyChart(const std::vector<eval::Row>& rows) {
     }
     series.push_back(std::move(line));
   }
-  return eval::LineChart({"pass key accuracy", "tokens", "%"}, series, 100);
+  return eval::LineChart({title, "tokens", "%"}, series, 100);
 }
 
 std::string GridPicture(const std::vector<eval::DepthGrid>& grids) {
@@ -151,51 +168,54 @@ absl::Status FirstError(const std::vector<eval::TrialResult>& results) {
 
 // What the answers say, on stdout, --output and --picture.
 absl::Status Report(const EvalFlags& flags, const std::vector<eval::TrialResult>& results,
-                    bool by_depth, Invocation& invocation) {
+                    Task task, Invocation& invocation) {
+  const bool by_depth = task == Task::kNeedle;
   const std::vector<eval::Row> rows = eval::SummarizeResults(results);
   const std::vector<eval::DepthGrid> grids =
       by_depth ? eval::GridByDepth(results, flags.num_depths) : std::vector<eval::DepthGrid>();
   std::ostream& out = invocation.console.out;
   if (invocation.json) {
     const nlohmann::ordered_json line = {{"summary",
-                                          {{"task", by_depth ? "needle" : "passkey"},
+                                          {{"task", TaskName(task)},
                                            {"filler", flags.filler},
+                                           {"generator", flags.generator},
                                            {"seed", flags.seed},
                                            {"trials", flags.num_trials},
                                            {"cells", eval::RowsToJson(rows)}}}};
     out << line.dump() << std::endl;
   } else {
-    out << "pass key accuracy in percent, by length in tokens\n" << eval::FormatTable(rows);
+    out << TaskName(task) << ": right answers in percent, by length in tokens\n"
+        << eval::FormatTable(rows);
     for (const eval::DepthGrid& grid : grids) out << "\n" << eval::FormatGrid(grid);
     out << std::flush;
   }
   if (absl::Status s = WriteFile(flags.output, eval::FormatCsv(results)); !s.ok()) return s;
-  const std::string picture = by_depth ? GridPicture(grids) : AccuracyChart(rows);
+  const std::string picture = by_depth ? GridPicture(grids) : AccuracyChart(TaskName(task), rows);
   if (absl::Status s = WriteFile(flags.picture, picture); !s.ok()) return s;
   return FirstError(results);
 }
 
 // Needle: the pass key at depths spread over a grid.
-absl::Status EvalPasskey(const EvalFlags& flags, bool by_depth, Invocation& invocation) {
+absl::Status EvalTrials(const EvalFlags& flags, Task kind, Invocation& invocation) {
   const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
   const auto info = (*client)->GetServerInfo({.cancel = invocation.cancel});
   if (!info.ok()) return info.status();
   auto plan = MakePlan(flags, *info, invocation);
   if (!plan.ok()) return plan.status();
-  if (by_depth) plan->num_trials = flags.num_depths * flags.num_trials;
+  if (kind == Task::kNeedle) plan->num_trials = flags.num_depths * flags.num_trials;
   uint64_t max_length_tokens = 0;
   for (const uint64_t length : plan->lengths_tokens) {
     max_length_tokens = std::max(max_length_tokens, length);
   }
-  const auto task = MakeTask(flags, max_length_tokens, **client, invocation);
+  const auto task = MakeTask(kind, flags, max_length_tokens, **client, invocation);
   if (!task.ok()) return task.status();
 
   ProgressLine line(invocation.console);
-  Progress progress{.label = "passkey", .unit = ProgressUnit::kTrials};
+  Progress progress{.label = TaskName(kind), .unit = ProgressUnit::kTrials};
   progress.total =
       plan->lengths_tokens.size() * plan->methods.size() * static_cast<size_t>(plan->num_trials);
-  const auto results = eval::RunEval(**client, *task, *plan, [&](const eval::TrialResult& result) {
+  const auto results = eval::RunEval(**client, **task, *plan, [&](const eval::TrialResult& result) {
     ++progress.done;
     line.Update(progress);
     if (!invocation.json) return;
@@ -206,7 +226,7 @@ absl::Status EvalPasskey(const EvalFlags& flags, bool by_depth, Invocation& invo
   });
   line.Clear();
   if (!results.ok()) return results.status();
-  return Report(flags, *results, by_depth, invocation);
+  return Report(flags, *results, kind, invocation);
 }
 
 absl::Status EvalPerplexity(const EvalFlags& flags, Invocation& invocation) {
@@ -270,10 +290,18 @@ void AddTrialFlags(CLI::App& app, EvalFlags& flags, const std::string& trials) {
   app.add_option("--concurrency", flags.concurrency, "Questions at the same time")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
-  app.add_option("--filler", flags.filler, "grass, or a text file to cut sentences from")
-      ->capture_default_str();
   app.add_option("--seed", flags.seed, "Equal seeds give equal prompts")->capture_default_str();
   app.add_flag("--resume", flags.resume, "Take over the answers that --output already holds");
+}
+
+void AddPasskeyFlags(CLI::App& app, EvalFlags& flags) {
+  app.add_option("--filler", flags.filler, "grass, or a text file to cut sentences from")
+      ->capture_default_str();
+  std::vector<std::string> names;
+  for (const eval::PasskeyRules& rules : eval::AllPasskeyRules()) names.push_back(rules.name);
+  app.add_option("--generator", flags.generator, "Whose keys and answers: the published generators")
+      ->check(CLI::IsMember(names))
+      ->capture_default_str();
 }
 
 void AddCommonFlags(CLI::App& app, EvalFlags& flags) {
@@ -294,22 +322,30 @@ Command AddEvalCommand(CLI::App& root) {
       "passkey", "Finds a number hidden in filler text, per strategy and length");
   AddCommonFlags(*passkey, *flags);
   AddTrialFlags(*passkey, *flags, "Trials per strategy and length");
+  AddPasskeyFlags(*passkey, *flags);
   CLI::App* needle =
       app->add_subcommand("needle", "The same on a grid of depths and lengths, as a heat map");
   AddCommonFlags(*needle, *flags);
   AddTrialFlags(*needle, *flags, "Trials per strategy, length and depth");
+  AddPasskeyFlags(*needle, *flags);
   needle->add_option("--depths", flags->num_depths, "Depths of the needle")
       ->check(CLI::Range(2, 100))
       ->capture_default_str();
+  CLI::App* pairs = app->add_subcommand(
+      "kv-retrieval", "Asks for one value of a JSON object of random identifiers");
+  AddCommonFlags(*pairs, *flags);
+  AddTrialFlags(*pairs, *flags, "Trials per strategy and length");
   CLI::App* perplexity =
       app->add_subcommand("perplexity", "Perplexity of a text by position and by length");
   AddCommonFlags(*perplexity, *flags);
   perplexity->add_option("--text", flags->text, "UTF-8 text file")->required();
   perplexity->add_option("--bucket-tokens", flags->bucket_tokens,
                          "Tokens in a bucket of positions (default: buckets that double)");
-  return {app, [flags, needle, perplexity](Invocation& invocation) {
+  return {app, [flags, needle, pairs, perplexity](Invocation& invocation) {
             if (perplexity->parsed()) return EvalPerplexity(*flags, invocation);
-            return EvalPasskey(*flags, needle->parsed(), invocation);
+            Task task = needle->parsed() ? Task::kNeedle : Task::kPasskey;
+            if (pairs->parsed()) task = Task::kKvRetrieval;
+            return EvalTrials(*flags, task, invocation);
           }};
 }
 

@@ -38,6 +38,16 @@ struct PasskeyTask::Layout {
   size_t first_sentence;
 };
 
+const std::vector<PasskeyRules>& AllPasskeyRules() {
+  static const std::vector<PasskeyRules> rules = {
+      {"landmark", 10000, 99999, 8},
+      {"long_heads", 1, 50000, 8},
+      {"lm_infinite", 1, 9999999, 12},
+      {"coca", 10000, 99999, 64},
+  };
+  return rules;
+}
+
 std::string FirstDigits(const std::string& text) {
   const auto begin = std::find_if(text.begin(), text.end(), IsDigit);
   return std::string(begin, std::find_if_not(begin, text.end(), IsDigit));
@@ -51,7 +61,8 @@ absl::StatusOr<Trial> PasskeyTask::MakeTrial(uint64_t target_tokens, int trial_i
                          static_cast<uint32_t>(trial_idx)};
   std::mt19937_64 random(sequence);
   Layout layout;
-  layout.key = absl::StrCat(10000 + random() % 90000);
+  const uint64_t num_keys = rules_.largest_key - rules_.smallest_key + 1;
+  layout.key = absl::StrCat(rules_.smallest_key + random() % num_keys);
   layout.needle = absl::StrCat("The pass key is ", layout.key, ". Remember it. ", layout.key,
                                " is the pass key.");
   layout.depth = num_trials > 1 ? static_cast<double>(trial_idx) / (num_trials - 1) : 0.5;

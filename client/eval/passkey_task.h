@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/eval/filler.h"
 #include "client/eval/task.h"
@@ -15,17 +16,34 @@ namespace folio::eval {
 // The first run of decimal digits in `text`; empty if there is none.
 std::string FirstDigits(const std::string& text);
 
+// What differs between the published generators: the keys, and how much of the answer is read. The
+// prompt is the same for all.
+struct PasskeyRules {
+  std::string name;
+  uint64_t smallest_key = 0;
+  uint64_t largest_key = 0;
+  uint32_t max_new_tokens = 8;
+};
+
+// "landmark" (Mohtashami and Jaggi 2023), "long_heads" (Lu et al. 2024), "lm_infinite" (Han et al.
+// 2024), "coca" (Zhu et al. 2023).
+const std::vector<PasskeyRules>& AllPasskeyRules();
+
 // Source: Mohtashami and Jaggi 2023 (Landmark Attention), in the short form that LongHeads and
-// LM-Infinite are measured with. Five random digits are named twice between two sentences of the
+// LM-Infinite are measured with. A random number is named twice between two sentences of the
 // filler; the depths are spread evenly over the trials. Const after construction.
 class PasskeyTask final : public EvalTask {
  public:
   // `count` must stay valid as long as the task.
-  PasskeyTask(Filler filler, TokenCounter count, uint64_t seed)
-      : filler_(std::move(filler)), count_(std::move(count)), seed_(seed) {}
+  PasskeyTask(Filler filler, TokenCounter count, uint64_t seed,
+              PasskeyRules rules = AllPasskeyRules().front())
+      : filler_(std::move(filler)),
+        count_(std::move(count)),
+        seed_(seed),
+        rules_(std::move(rules)) {}
 
   std::string name() const override { return "passkey"; }
-  uint32_t max_new_tokens() const override { return 8; }
+  uint32_t max_new_tokens() const override { return rules_.max_new_tokens; }
   // Prompt and answer together come as close below `target_tokens` as whole sentences allow.
   absl::StatusOr<Trial> MakeTrial(uint64_t target_tokens, int trial_idx,
                                   int num_trials) const override;
@@ -43,6 +61,7 @@ class PasskeyTask final : public EvalTask {
   const Filler filler_;
   const TokenCounter count_;
   const uint64_t seed_;
+  const PasskeyRules rules_;
 };
 
 }  // namespace folio::eval

@@ -68,6 +68,58 @@ class SystemTest(unittest.TestCase):
         self.assertEqual(answers["long_heads"].strip()[:5], "51627")
         self.assertNotEqual(answers["lm_infinite"].strip()[:5], "51627")
 
+    def test_evidence_quotes_the_needle_by_its_bytes(self):
+        text = haystack(150, 40963, 0.4)
+        path = self.path("evidence.txt", text)
+        _, events, answer = self.ask("--document", path, "--question", QUESTION, "--strategy", "long_heads",
+                                  "--max-new-tokens", 6, "--evidence", 8)
+        self.assertIn("40963", answer)
+        spans = next(e["evidence"]["spans"] for e in events if "evidence" in e)
+        self.assertEqual([int(s["votes"]) for s in spans], sorted((int(s["votes"]) for s in spans), reverse=True))
+        for span in spans:
+            quoted = text.encode()[int(span["byte_begin"]):int(span["byte_end"])].decode()
+            self.assertEqual(quoted, span["text"])
+        needle = text.index("The pass key is")
+        self.assertTrue(any(needle - 60 < int(s["byte_begin"]) < needle + 80 for s in spans[:3]), spans)
+        refused = self.server.folio("ask", "--question", "hi", "--strategy", "streaming", "--evidence", 1)
+        self.assertIn("streaming cannot give evidence", refused.stderr)
+
+    def test_score_sums_up_and_needs_bounded_memory_under_a_window(self):
+        path = self.path("score.txt", haystack(120, 11111))
+        lines = [json.loads(line) for line in self.server.folio(
+            "--json", "score", path, "--strategy", "lm_infinite", "--repeat", 5).stdout.splitlines()]
+        buckets = [line["bucket"] for line in lines if "bucket" in line]
+        done = lines[-1]["completed"]
+        self.assertEqual(sum(int(b["num_tokens"]) for b in buckets), int(done["num_tokens"]) - 1)
+        self.assertAlmostEqual(sum(b["log_likelihood"] for b in buckets), done["log_likelihood"], places=3)
+        self.assertLess(int(done["memory"]["device_kv_bytes_peak"]), 3_000_000)
+
+    def test_every_listed_pair_runs_or_is_refused_with_the_listed_reason(self):
+        catalogue = json.loads(self.server.folio("--json", "strategies").stdout)
+        prompt = haystack(20, 23232) + " " + QUESTION
+        for strategy in catalogue["strategies"]:
+            refused = {r["position"]: r["reason"] for r in strategy["refused_positions"]}
+            for position in catalogue["positions"]:
+                if position["refused"]:
+                    continue
+                done = self.server.folio("ask", "--question", prompt, "--strategy", strategy["name"], "--position",
+                                         position["name"], "--max-new-tokens", 2)
+                if position["name"] in refused:
+                    self.assertIn(refused[position["name"]], done.stderr)
+                else:
+                    self.assertEqual(done.returncode, 0, (strategy["name"], position["name"], done.stderr))
+
+    def test_truncation_reads_a_part_of_an_uploaded_document(self):
+        path = self.path("truncated.txt", haystack(100, 56565, 1.0))
+        self.assertEqual(self.server.folio("upload", path, "--id", "cut", "--strategy", "lm_infinite").returncode, 0)
+        _, events, answer = self.ask("--document", "cut", "--question", QUESTION, "--strategy", "truncation",
+                                  "--max-new-tokens", 6)
+        self.assertIn("56565", answer)
+        self.assertLessEqual(int(events[-1]["completed"]["usage"]["prompt_tokens"]), 250)
+        _, _, answer = self.ask("--document", "cut", "--question", QUESTION, "--strategy", "truncation:side=right",
+                             "--max-new-tokens", 6)
+        self.assertNotIn("56565", answer)
+
     def test_second_question_reuses_the_document(self):
         path = self.path("reuse.txt", haystack(40, 10203))
         self.ask("--document", path, "--question", QUESTION)
@@ -97,7 +149,7 @@ class SystemTest(unittest.TestCase):
         cases = [
             (["--question", "hi", "--max-new-tokens", 0], "max_new_tokens"),
             (["--question", "hi", "--strategy", "long_heads:chunk_size=24"], "chunk_size"),
-            (["--question", "hi", "--strategy", "lm_infinite", "--window", 100000], "window"),
+            (["--question", "hi", "--strategy", "lm_infinite:window=100000"], "window"),
             (["--question", "hi", "--temperature", -1], "temperature"),
             (["--question", "", "--max-new-tokens", 1], "empty"),
             (["--document", "no-such-document", "--question", "hi"], "no-such-document"),
