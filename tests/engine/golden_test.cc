@@ -160,6 +160,25 @@ TEST_P(EveryIsa, AnyChunkingGivesTheSameBits) {
   }
 }
 
+TEST_P(EveryIsa, AnyChunkingGivesTheSameBitsUnderEveryStrategy) {
+  const nlohmann::json cases[] = {
+      {{"strategy", "long_heads"}, {"w", 16}, {"K", 4}, {"S", 64}},
+      {{"strategy", "lm_infinite"}, {"W", 32}, {"G", 5}, {"D", 32}},
+  };
+  for (const std::string name : {"gqa", "bf16", "odd_sizes"}) {
+    auto model = LoadTestModel(TestData("golden/llama/" + name), {.cpu_isa = IsaName(GetParam())});
+    const auto tokens = RandomTokens(220, 32, 4);
+    for (const nlohmann::json& params : cases) {
+      const AttentionPlan plan = PlanOf(params);
+      const auto whole = AllLogits(model.get(), plan, tokens, {512});
+      for (const std::vector<int>& pieces : {std::vector<int>{1}, {7}, {2, 50, 3}}) {
+        EXPECT_EQ(whole, AllLogits(model.get(), plan, tokens, pieces))
+            << name << " " << params["strategy"] << " " << pieces[0];
+      }
+    }
+  }
+}
+
 TEST_P(EveryIsa, StrategiesAreEqualAndCloseWithACacheInBf16) {
   for (const std::string name : {"gqa_long_heads_k4", "gqa8_lm_infinite_g20_d12"}) {
     const std::string dir = TestData("golden/strategies/" + name);

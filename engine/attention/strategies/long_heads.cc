@@ -83,7 +83,6 @@ class LongHeadsStrategy final : public AttentionStrategy {
     selection.prompt_skips_self = *spec.Param("prompt_skips_self") != 0;
     selection.decode_boundary = *spec.Param("decode_boundary") != 0;
     plan.unscaled_decode = *spec.Param("scale_decode") == 0;
-    // The released code lets the first answer token at S - 1 choose already.
     plan.stages.push_back({.rows_end = dense});
     plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
                            .distance = AttentionStage::Distance::kCompacted,
