@@ -33,6 +33,7 @@ std::string MethodNames(const Descriptor& holder) {
 
 std::string ParameterNames(const Descriptor& method) {
   std::vector<std::string> names;
+  names.reserve(method.field_count());
   for (int i = 0; i < method.field_count(); ++i) names.push_back(method.field(i)->name());
   return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
@@ -40,6 +41,7 @@ std::string ParameterNames(const Descriptor& method) {
 std::optional<double> ParseEnum(const EnumDescriptor& type, const std::string& text,
                                 std::string* known) {
   std::vector<std::string> names;
+  names.reserve(type.value_count());
   for (int i = 1; i < type.value_count(); ++i) {
     names.push_back(v1::ShortEnumName(*type.value(i)));
     if (names.back() == text) return type.value(i)->number();

@@ -145,6 +145,7 @@ std::string GridPicture(const std::vector<eval::DepthGrid>& grids) {
   std::vector<std::string> columns;
   std::vector<std::string> rows;
   std::vector<eval::HeatMap> maps;
+  maps.reserve(grids.size());
   for (const eval::DepthGrid& grid : grids) maps.push_back({grid.name, grid.accuracy});
   if (grids.empty()) return "";
   for (const uint64_t length : grids.front().lengths) columns.push_back(absl::StrCat(length));
@@ -298,6 +299,7 @@ void AddPasskeyFlags(CLI::App& app, EvalFlags& flags) {
   app.add_option("--filler", flags.filler, "grass, or a text file to cut sentences from")
       ->capture_default_str();
   std::vector<std::string> names;
+  names.reserve(eval::AllPasskeyRules().size());
   for (const eval::PasskeyRules& rules : eval::AllPasskeyRules()) names.push_back(rules.name);
   app.add_option("--generator", flags.generator, "Whose keys and answers: the published generators")
       ->check(CLI::IsMember(names))

@@ -57,8 +57,7 @@ absl::StatusOr<Trial> KvRetrievalTask::MakeTrial(uint64_t target_tokens, int tri
   Pairs pairs;
   pairs.Grow(kSamplePairs, random);
   const auto tokens_of = [&](size_t count) -> absl::StatusOr<uint64_t> {
-    const auto counted =
-        count_(absl::StrCat(pairs.Json(count), " ", Question(pairs.items[0].first)));
+    auto counted = count_(absl::StrCat(pairs.Json(count), " ", Question(pairs.items[0].first)));
     if (!counted.ok()) return counted;
     return *counted + kBosTokens + max_new_tokens();
   };

@@ -94,8 +94,6 @@ struct Retention {
   int64_t window_tokens = kUnbounded;
   // The first tokens, kept beside the pages.
   int num_sinks = 0;
-
-  bool bounded() const { return window_tokens != kUnbounded; }
 };
 
 // In which form keys lie in the cache.

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <tuple>
 #include <vector>
 
 namespace folio {
@@ -11,7 +12,10 @@ struct Rotary {
   std::vector<float> theta;
   float logit_factor = 1.0f;
 
-  auto operator<=>(const Rotary&) const = default;
+  bool operator==(const Rotary&) const = default;
+  bool operator<(const Rotary& other) const {
+    return std::tie(theta, logit_factor) < std::tie(other.theta, other.logit_factor);
+  }
 };
 
 }  // namespace folio
