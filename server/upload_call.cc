@@ -198,9 +198,9 @@ grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Stat
     std::lock_guard<std::mutex> lock(state_->mu);
     state_->error = status;
   }
-  const grpc::Status answer = status.code() == absl::StatusCode::kInvalidArgument
-                                  ? BadField(field, std::string(status.message()))
-                                  : ToGrpcStatus(status);
+  grpc::Status answer = status.code() == absl::StatusCode::kInvalidArgument
+                            ? BadField(field, std::string(status.message()))
+                            : ToGrpcStatus(status);
   writes_.Finish(answer);  // before the engine reports the deletion
   engine_->DeleteDocument(state_->id).IgnoreError();
   return answer;
