@@ -52,12 +52,18 @@ void Recommend(const ModelConfig& config, const PlanRequest& request, ModelPlan*
   } else if (config.positions == PositionKind::kRope && fits("long_heads")) {
     plan->strategy = "long_heads";
     plan->reason = "positions stay inside the trained length and any part of the text can be found";
+  } else if (config.positions == PositionKind::kCocaSlack) {
+    plan->strategy = "full";
+    plan->reason =
+        "slack CoCA needs every token at its own position; with dynamic_ntk, as published";
   } else {
     plan->strategy = "lm_infinite";
-    plan->reason = config.positions == PositionKind::kRope
-                       ? "the keys and values of the whole text do not fit into the memory given; "
-                         "what lies before the window cannot be found"
-                       : "its mask fits ALiBi; what lies before the window cannot be found";
+    plan->reason =
+        config.positions == PositionKind::kRope
+            ? "the keys and values of the whole text do not fit into the memory given; "
+              "what lies before the window cannot be found"
+            : "the model's positions have no published chunk selection; what lies before "
+              "the window cannot be found";
   }
 }
 
@@ -100,8 +106,9 @@ ModelPlan PlanModel(const ModelConfig& config, const PlanRequest& request) {
     plan.required_base_of_dimension =
         RequiredBaseOfCriticalDimension(rope.rotary_dim, rope.base, length, target);
   }
-  plan.kv_bytes_per_token = int64_t{2} * shape.num_layers * shape.num_kv_heads * shape.head_dim *
-                            request.kv_element_bytes;
+  const int64_t key_dim = shape.paired_keys ? shape.head_dim / 2 : shape.head_dim;
+  plan.kv_bytes_per_token = int64_t{shape.num_layers} * shape.num_kv_heads *
+                            (key_dim + shape.head_dim) * request.kv_element_bytes;
   plan.needs = Needs(shape, plan.kv_bytes_per_token, request.target_tokens);
   Recommend(config, request, &plan);
   Warn(config, request, &plan);

@@ -11,6 +11,7 @@
 #include "engine/types/attention_plan.h"
 #include "engine/types/kv_types.h"
 #include "engine/types/model_shape.h"
+#include "engine/types/position.h"
 
 namespace folio {
 
@@ -33,6 +34,8 @@ struct AttentionSetup {
   Rotary rotary;
   // ALiBi: what is subtracted from a logit per token of distance, one per query head; else empty.
   std::vector<float> alibi_slopes;
+  // CoCA; the geometry then has paired_keys.
+  CocaQuery coca_query = CocaQuery::kNone;
   // Upper bound of rows in one step, for workspace.
   int max_step_rows = 0;
 };

@@ -130,7 +130,20 @@ absl::StatusOr<TensorView> Checkpoint::Tensor(const std::string& name,
   return view;
 }
 
+// The authors of CoCA left the config.json of their models as it was.
+absl::Status Checkpoint::CheckKeyTensor(const ModelConfig& config) const {
+  const TensorNames& names = FindFamily(config.architecture)->tensors;
+  if (config.coca_query != CocaQuery::kNone || names.t == nullptr) return absl::OkStatus();
+  const std::string t = absl::StrCat(names.layers, ".0.", names.t, ".weight");
+  if (!shard_of_tensor_.contains(t)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the checkpoint ", dir_, " has the tensor \"", t,
+      "\" of a CoCA model; add \"coca_q\": \"raw\" to its config.json (\"norm\" or \"mean\" if it "
+      "was trained with the strict form)"));
+}
+
 absl::StatusOr<DType> Checkpoint::CheckAllTensors(const ModelConfig& config) const {
+  FOLIO_RETURN_IF_ERROR(CheckKeyTensor(config));
   std::string first_name;
   DType dtype = DType::kF32;
   for (const TensorSpec& spec : ModelTensors(config)) {

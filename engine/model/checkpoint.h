@@ -45,6 +45,7 @@ class Checkpoint {
  private:
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status OpenShards(const std::map<std::string, std::string>& weight_map);
+  absl::Status CheckKeyTensor(const ModelConfig& config) const;
   absl::StatusOr<const SafetensorsFile*> ShardOf(const std::string& name) const;
 
   std::string dir_;

@@ -25,6 +25,7 @@ constexpr TensorNames kLlamaTensors = {
     .mlp_norm = "post_attention_layernorm",
     .q = "self_attn.q_proj",
     .k = "self_attn.k_proj",
+    .t = "self_attn.t_proj",
     .v = "self_attn.v_proj",
     .qkv = nullptr,
     .output = "self_attn.o_proj",
@@ -46,6 +47,7 @@ constexpr Family kFamilies[] = {
         .default_norm_eps = 1e-6,
         .default_bos = 1,
         .default_eos = 2,
+        .coca = true,
     },
     {
         .architecture = "MistralForCausalLM",
@@ -86,6 +88,7 @@ constexpr Family kFamilies[] = {
                     .mlp_norm = nullptr,
                     .q = "attn.q_proj",
                     .k = "attn.k_proj",
+                    .t = nullptr,
                     .v = "attn.v_proj",
                     .qkv = nullptr,
                     .output = "attn.out_proj",
@@ -105,6 +108,7 @@ constexpr Family kFamilies[] = {
         .default_norm_eps = 1e-5,
         .default_bos = 50256,
         .default_eos = 50256,
+        .default_rotary_dim = 64,
     },
     {
         .architecture = "GPTNeoXForCausalLM",
@@ -123,6 +127,7 @@ constexpr Family kFamilies[] = {
                     .mlp_norm = "post_attention_layernorm",
                     .q = nullptr,
                     .k = nullptr,
+                    .t = nullptr,
                     .v = nullptr,
                     .qkv = "attention.query_key_value",
                     .output = "attention.dense",
@@ -143,6 +148,8 @@ constexpr Family kFamilies[] = {
         .default_norm_eps = 1e-5,
         .default_bos = 0,
         .default_eos = 2,
+        .default_rotary_part = 0.25,
+        .coca = true,
     },
     {
         .architecture = "MptForCausalLM",
@@ -161,6 +168,7 @@ constexpr Family kFamilies[] = {
                     .mlp_norm = "norm_2",
                     .q = nullptr,
                     .k = nullptr,
+                    .t = nullptr,
                     .v = nullptr,
                     .qkv = "attn.Wqkv",
                     .output = "attn.out_proj",
@@ -184,8 +192,9 @@ constexpr Family kFamilies[] = {
 std::span<const Family> AllFamilies() { return kFamilies; }
 
 const Family* FindFamily(const std::string& architecture) {
-  // The name that MPT's own code wrote.
+  // Names that older code wrote.
   if (architecture == "MPTForCausalLM") return FindFamily("MptForCausalLM");
+  if (architecture == "LLaMAForCausalLM") return FindFamily("LlamaForCausalLM");
   for (const Family& family : kFamilies) {
     if (architecture == family.architecture) return &family;
   }

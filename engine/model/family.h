@@ -42,6 +42,7 @@ struct TensorNames {
   const char* mlp_norm;
   const char* q;
   const char* k;
+  const char* t;  // of CoCA models, instead of k
   const char* v;
   const char* qkv;
   const char* output;
@@ -76,6 +77,11 @@ struct Family {
   double default_norm_eps;
   int32_t default_bos;
   int32_t default_eos;
+  // What its class rotates if the config does not say: a part of a head, or so many elements.
+  double default_rotary_part = 1.0;
+  int default_rotary_dim = 0;
+  // Checkpoints of it may be CoCA models.
+  bool coca = false;
 };
 
 std::span<const Family> AllFamilies();

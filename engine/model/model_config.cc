@@ -196,6 +196,36 @@ absl::Status ReadMpt(const Json& json, ModelConfig* config) {
   return absl::OkStatus();
 }
 
+// "coca_q" marks a CoCA model and says how its queries enter; no code writes it, as the authors'
+// models differ from others in their weights alone.
+absl::Status ReadCoca(const Json& json, const Family& family, ModelConfig* config) {
+  const Json* value = Find(json, "coca_q");
+  if (value == nullptr) return absl::OkStatus();
+  if (!family.coca) {
+    return absl::UnimplementedError(
+        absl::StrCat("\"coca_q\" is given; known with LlamaForCausalLM "
+                     "and GPTNeoXForCausalLM, not with ",
+                     family.architecture));
+  }
+  constexpr std::pair<const char*, CocaQuery> kForms[] = {
+      {"raw", CocaQuery::kRaw}, {"norm", CocaQuery::kNorm}, {"mean", CocaQuery::kMean}};
+  for (const auto& [name, form] : kForms) {
+    if (*value == name) config->coca_query = form;
+  }
+  if (config->coca_query == CocaQuery::kNone) {
+    return Bad("coca_q", *value, "\"raw\", \"norm\" or \"mean\"");
+  }
+  if (config->rope.rotary_dim != config->shape.head_dim) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"coca_q\" is given and ", config->rope.rotary_dim, " of the ",
+                     config->shape.head_dim, " elements of a head are rotated, expected all"));
+  }
+  const bool slack = config->coca_query == CocaQuery::kRaw;
+  config->positions = slack ? PositionKind::kCocaSlack : PositionKind::kCocaStrict;
+  config->shape.paired_keys = true;
+  return absl::OkStatus();
+}
+
 // What the family's file decides beside the shape.
 absl::Status ReadStyle(const Json& json, const Family& family, ModelConfig* config) {
   config->style = family.style;
@@ -222,8 +252,9 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   ModelConfig config;
   config.architecture = family->architecture;
   FOLIO_ASSIGN_OR_RETURN(config.shape, ReadShape(json, *family));
-  FOLIO_ASSIGN_OR_RETURN(config.rope, ReadRope(json, config.shape));
+  FOLIO_ASSIGN_OR_RETURN(config.rope, ReadRope(json, *family, config.shape));
   FOLIO_RETURN_IF_ERROR(ReadStyle(json, *family, &config));
+  FOLIO_RETURN_IF_ERROR(ReadCoca(json, *family, &config));
   const bool ties = config.positions == PositionKind::kAlibi;
   FOLIO_ASSIGN_OR_RETURN(config.tie_word_embeddings,
                          OptionalBool(json, "tie_word_embeddings", ties));

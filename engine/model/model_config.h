@@ -20,6 +20,7 @@ struct ModelConfig {
   PositionKind positions = PositionKind::kRope;
   // ALiBi: what is subtracted per token of distance, one per head; else empty.
   std::vector<float> alibi_slopes;
+  CocaQuery coca_query = CocaQuery::kNone;
   std::string architecture = "LlamaForCausalLM";
   std::string torch_dtype;  // "" when the file does not say; the tensors' own dtype decides
   bool tie_word_embeddings = false;

@@ -35,7 +35,7 @@ class Lister {
       Linear(prefix + names.qkv, q_size + 2 * kv_size, hidden, projection, style_.qkv_bias);
     } else {
       Linear(prefix + names.q, q_size, hidden, projection, style_.qkv_bias);
-      Linear(prefix + names.k, kv_size, hidden, projection, style_.qkv_bias);
+      Linear(prefix + KeyTensor(config_), kv_size, hidden, projection, style_.qkv_bias);
       Linear(prefix + names.v, kv_size, hidden, projection, style_.qkv_bias);
     }
     Linear(prefix + names.output, hidden, q_size, TensorRole::kResidualProjection,
@@ -56,6 +56,11 @@ class Lister {
 };
 
 }  // namespace
+
+const char* KeyTensor(const ModelConfig& config) {
+  const TensorNames& names = FindFamily(config.architecture)->tensors;
+  return config.coca_query == CocaQuery::kNone ? names.k : names.t;
+}
 
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   const int64_t hidden = config.shape.hidden_size;

@@ -17,6 +17,9 @@ struct TensorSpec {
   TensorRole role = TensorRole::kProjection;
 };
 
+// Name of the projection that makes keys, inside a layer; null if q, k and v are one tensor.
+const char* KeyTensor(const ModelConfig& config);
+
 // Every tensor that a checkpoint of this configuration must have, in layer order.
 std::vector<TensorSpec> ModelTensors(const ModelConfig& config);
 

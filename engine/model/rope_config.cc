@@ -94,7 +94,8 @@ absl::Status ReadScheme(const Json& json, const Json& scaling, const char* key, 
 
 }  // namespace
 
-absl::StatusOr<RopeModel> ReadRope(const Json& json, const ModelShape& shape) {
+absl::StatusOr<RopeModel> ReadRope(const Json& json, const Family& family,
+                                   const ModelShape& shape) {
   RopeModel rope;
   rope.head_dim = shape.head_dim;
   rope.trained_length = rope.original_length = shape.trained_length;
@@ -112,16 +113,20 @@ absl::StatusOr<RopeModel> ReadRope(const Json& json, const ModelShape& shape) {
                          OptionalDouble(json, "rotary_emb_base", bases, 1e4));
   FOLIO_ASSIGN_OR_RETURN(rope.base,
                          OptionalDouble(home("rope_theta"), "rope_theta", bases, older_base));
-  FOLIO_ASSIGN_OR_RETURN(const double older_part, OptionalDouble(json, "rotary_pct", parts, 1));
+  FOLIO_ASSIGN_OR_RETURN(const double older_part,
+                         OptionalDouble(json, "rotary_pct", parts, family.default_rotary_part));
   FOLIO_ASSIGN_OR_RETURN(
       const double part,
       OptionalDouble(home("partial_rotary_factor"), "partial_rotary_factor", parts, older_part));
-  FOLIO_ASSIGN_OR_RETURN(rope.rotary_dim, OptionalInt(json, "rotary_dim", {2, shape.head_dim},
-                                                      static_cast<int>(shape.head_dim * part)));
-  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
+  const int default_dim = family.default_rotary_dim > 0 ? family.default_rotary_dim
+                                                        : static_cast<int>(shape.head_dim * part);
+  FOLIO_ASSIGN_OR_RETURN(rope.rotary_dim,
+                         OptionalInt(json, "rotary_dim", {2, shape.head_dim}, default_dim));
+  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > shape.head_dim) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"partial_rotary_factor\" rotates ", rope.rotary_dim, " of the ",
-                     shape.head_dim, " elements of a head, expected an even number of at least 2"));
+        absl::StrCat("\"partial_rotary_factor\" or \"rotary_dim\" rotates ", rope.rotary_dim,
+                     " of the ", shape.head_dim,
+                     " elements of a head, expected an even number of at least 2 and at most all"));
   }
   const char* key = parameters != nullptr ? "rope_parameters" : "rope_scaling";
   const Json* scaling = Find(json, key);

@@ -7,6 +7,7 @@
 #include "engine/base/half.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/head_order.h"
+#include "engine/model/model_tensors.h"
 
 namespace folio {
 namespace {
@@ -105,7 +106,7 @@ absl::StatusOr<LinearWeights> Loader::Qkv(const std::string& prefix) const {
     return Linear({{prefix + names_.qkv, q_size() + 2 * kv_size()}}, shape_.hidden_size, bias);
   }
   return Linear({{prefix + names_.q, q_size()},
-                 {prefix + names_.k, kv_size()},
+                 {prefix + KeyTensor(config_), kv_size()},
                  {prefix + names_.v, kv_size()}},
                 shape_.hidden_size, bias);
 }
@@ -117,7 +118,7 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
   std::vector<OwnedTensor> parts;
   LinearWeights weights;
   for (int which = 0; which < 3; ++which) {
-    const char* separate[] = {names_.q, names_.k, names_.v};
+    const char* separate[] = {names_.q, KeyTensor(config_), names_.v};
     const std::string name = prefix + (fused ? names_.qkv : separate[which]);
     const int64_t num_heads = which == 0 ? shape_.num_heads : shape_.num_kv_heads;
     std::vector<int64_t> rows;

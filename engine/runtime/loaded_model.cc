@@ -83,6 +83,7 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
       .summaries = model->store->summary_memory(),
       .rotary = rotary,
       .alibi_slopes = model->config.alibi_slopes,
+      .coca_query = model->config.coca_query,
       .max_step_rows = options.step_tokens,
   }));
   model->info.page_tokens = page_tokens;

@@ -160,8 +160,7 @@ class Bench {
     const KvGeometry& g = model_->store->geometry();
     double weights = static_cast<double>(model_->weights.bytes());
     if (model_->weights.lm_head.matrix) weights -= model_->weights.embedding->bytes();
-    const double kv_token =
-        2.0 * g.num_layers * g.num_kv_heads * g.padded_dim * DTypeBytes(g.dtype);
+    const double kv_token = static_cast<double>(g.frame_bytes()) / g.page_tokens;
     double bytes = weights + kv_token * static_cast<double>(NumVisibleKeys(plan, position));
     if (plan.selection.enabled()) {
       const int64_t chunks = position / plan.selection.chunk_tokens;

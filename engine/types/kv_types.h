@@ -21,11 +21,16 @@ inline constexpr int kMaxHeadDim = 256;
 // A *KV frame* holds one page of `page_tokens` tokens for all layers and KV heads, as
 // [num_layers][num_kv_heads] slices. A slice is one contiguous block, the unit of selection and
 // transfer:
-//   K  fp32  [page_tokens/16][dim][16 tokens]          bf16  [page_tokens/16][dim/2][16 tokens][2
-//   dims] V  fp32  [page_tokens][dim]                        bf16  [page_tokens/2][dim][2 tokens]
-// with dim = `padded_dim`, head_dim rounded up to 16 and filled with zeros. K is page-rotated:
-// token j is rotated by j mod page_tokens, so a query at position p sees the page that starts at s
-// with its own rotation p - s, and keys are never rotated again.
+//   K fp32  [page_tokens/16][key_dim][16 tokens]
+//   K bf16  [page_tokens/16][key_dim/2][16 tokens][2 dims]
+//   V fp32  [page_tokens][dim]
+//   V bf16  [page_tokens/2][dim][2 tokens]
+// with dim = `padded_dim`, head_dim rounded up to 16 and filled with zeros. Most plans have K
+// page-rotated: token j is rotated by j mod page_tokens, so a query at position p sees the page
+// that starts at s with its own rotation p - s, and keys are never rotated again.
+//
+// With `paired_keys` (CoCA) both members of a rotated pair are the same number u before rotation:
+// K holds u alone, head_dim / 2 numbers rounded up to 16, and is rotated when it is read.
 //
 // A *summary frame* holds the representations of kTile chunks: [num_layers][num_heads][dim][16
 // chunks] fp32.
@@ -37,6 +42,7 @@ struct KvGeometry {
   int padded_dim = 0;
   int page_tokens = 0;
   DType dtype = DType::kF32;
+  bool paired_keys = false;
 
   static KvGeometry Make(const ModelShape& shape, int page_tokens, DType dtype) {
     return {shape.num_layers,
@@ -45,11 +51,15 @@ struct KvGeometry {
             shape.head_dim,
             (shape.head_dim + 15) / 16 * 16,
             page_tokens,
-            dtype};
+            dtype,
+            shape.paired_keys};
   }
-  // Bytes of the keys of one slice; the values that follow take as many.
-  int64_t half_slice_bytes() const { return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype); }
-  int64_t slice_bytes() const { return 2 * half_slice_bytes(); }
+  // Numbers that are stored of a key, padding included.
+  int padded_key_dim() const { return paired_keys ? (head_dim / 2 + 15) / 16 * 16 : padded_dim; }
+  // Of the keys of one slice, and of the values that follow.
+  int64_t key_bytes() const { return int64_t{page_tokens} * padded_key_dim() * DTypeBytes(dtype); }
+  int64_t value_bytes() const { return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype); }
+  int64_t slice_bytes() const { return key_bytes() + value_bytes(); }
   int64_t slice_offset(int layer, int kv_head) const {
     return (int64_t{layer} * num_kv_heads + kv_head) * slice_bytes();
   }

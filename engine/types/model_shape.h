@@ -18,6 +18,8 @@ struct ModelShape {
   // Trained length in tokens (max_position_embeddings).
   int trained_length = 0;
   double norm_eps = 1e-5;
+  // A key is one number per rotated pair (CoCA).
+  bool paired_keys = false;
 
   int group_size() const { return num_heads / num_kv_heads; }
 };

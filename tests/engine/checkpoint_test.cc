@@ -166,6 +166,18 @@ TEST(Checkpoint, TiedEmbeddingsNeedNoOutputProjection) {
               "lm_head.weight");
 }
 
+// The authors' files do not say in config.json that they are CoCA models.
+TEST(Checkpoint, ACocaModelWithoutItsMarkIsExplained) {
+  const std::string path = GoldenDir() + "/coca/llama_raw";
+  auto config = LoadModelConfig(path);
+  ASSERT_TRUE(config.ok()) << config.status();
+  const auto checkpoint = Checkpoint::Open(path);
+  EXPECT_TRUE(checkpoint->CheckAllTensors(*config).ok());
+  config->coca_query = CocaQuery::kNone;
+  ExpectError(checkpoint->CheckAllTensors(*config).status(), absl::StatusCode::kInvalidArgument,
+              "add \"coca_q\": \"raw\" to its config.json");
+}
+
 TEST(Checkpoint, WrongShapesAreNamed) {
   const ScratchDir dir;
   const std::string path = MakeTiny(dir, TinyOptions());

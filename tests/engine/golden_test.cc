@@ -199,6 +199,39 @@ TEST_P(EveryIsa, StrategiesAreEqualAndCloseWithACacheInBf16) {
   }
 }
 
+// Keys that are stored raw and turned when they are read are those that are stored turned.
+TEST_P(EveryIsa, RawKeysGiveTheLogitsOfRotatedOnes) {
+  const auto tokens = RandomTokens(150, 32, 4);
+  AttentionPlan raw = FullPlan();
+  raw.key_form = KeyForm::kRaw;
+  for (const std::string name : {"gqa", "odd_sizes"}) {
+    for (const std::string kv_dtype : {"fp32", "bf16"}) {
+      auto model = LoadTestModel(TestData("golden/llama/" + name),
+                                 {.kv_dtype = kv_dtype, .cpu_isa = IsaName(GetParam())});
+      EXPECT_LE(MaxAbsDifference(AllLogits(model.get(), raw, tokens, {50, 1, 3}),
+                                 AllLogits(model.get(), FullPlan(), tokens, {512})),
+                kv_dtype == "fp32" ? 1e-5f : 0.3f)
+          << name << " " << kv_dtype;
+    }
+  }
+}
+
+TEST_P(EveryIsa, CocaModelsAnswerAlike) {
+  const auto tokens = RandomTokens(150, 48, 4);
+  for (const std::string name : {"llama_raw", "neox_mean"}) {
+    const std::string dir = TestData("golden/coca/" + name);
+    auto portable = LoadTestModel(dir, {.kv_dtype = "fp32", .cpu_isa = "portable"});
+    const auto expected = AllLogits(portable.get(), FullPlan(), tokens, {512});
+    for (const std::string kv_dtype : {"fp32", "bf16"}) {
+      auto model = LoadTestModel(dir, {.kv_dtype = kv_dtype, .cpu_isa = IsaName(GetParam())});
+      const auto whole = AllLogits(model.get(), FullPlan(), tokens, {512});
+      EXPECT_LE(MaxAbsDifference(whole, expected), kv_dtype == "fp32" ? 1e-4f : 0.3f)
+          << name << " " << kv_dtype;
+      EXPECT_EQ(whole, AllLogits(model.get(), FullPlan(), tokens, {2, 50, 3})) << name;
+    }
+  }
+}
+
 // Pages of 32 and chunks of one page, pages of 16 and chunks of two: the same function.
 TEST_P(EveryIsa, PageSizeDoesNotMatter) {
   const std::string dir = TestData("golden/llama/gqa");

@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 #include "tests/engine/test_files.h"
@@ -74,6 +76,34 @@ struct BadCase {
   const char* message;  // must be part of the error
 };
 
+TEST(ModelConfig, CocaQMarksACocaModel) {
+  for (const auto& [name, form, kind] :
+       {std::tuple{"raw", CocaQuery::kRaw, PositionKind::kCocaSlack},
+        {"norm", CocaQuery::kNorm, PositionKind::kCocaStrict},
+        {"mean", CocaQuery::kMean, PositionKind::kCocaStrict}}) {
+    const auto config = ParseModelConfig(
+        With("\"rope_scaling\": null", absl::StrCat("\"coca_q\": \"", name, "\"")));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->coca_query, form);
+    EXPECT_EQ(config->positions, kind);
+    EXPECT_TRUE(config->shape.paired_keys);
+  }
+}
+
+TEST(ModelConfig, RotatesWhatTheClassOfTheFamilyDoes) {
+  const auto neox = ParseModelConfig(R"({
+    "architectures": ["GPTNeoXForCausalLM"], "vocab_size": 100, "hidden_size": 128,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "max_position_embeddings": 512})");
+  ASSERT_TRUE(neox.ok()) << neox.status();
+  EXPECT_EQ(neox->rope.rotary_dim, 16);
+  const auto gptj = ParseModelConfig(R"({
+    "architectures": ["GPTJForCausalLM"], "vocab_size": 100, "n_embd": 256, "n_layer": 2,
+    "n_head": 2, "n_positions": 512})");
+  ASSERT_TRUE(gptj.ok()) << gptj.status();
+  EXPECT_EQ(gptj->rope.rotary_dim, 64);
+}
+
 class BadConfig : public testing::TestWithParam<BadCase> {};
 
 TEST_P(BadConfig, IsRefusedWithTheFieldAndItsValue) {
@@ -118,6 +148,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"type": "linear"})", "no \"factor\""},
         BadCase{"\"rope_scaling\": null", R"("rope_scaling": {"type": "linear", "factor": -2})",
                 "above 0"},
+        BadCase{"\"rope_scaling\": null", R"("coca_q": "slack")", "\"raw\", \"norm\" or \"mean\""},
+        BadCase{"\"rope_scaling\": null", R"("coca_q": "raw", "partial_rotary_factor": 0.5)",
+                "8 of the 16 elements of a head are rotated, expected all"},
         BadCase{"bfloat16", "\xff", "no valid JSON near byte"}));
 
 class UnknownConfig : public testing::TestWithParam<BadCase> {};
@@ -133,6 +166,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(BadCase{"\"llama\"", "\"mamba\"",
                             "\"model_type\" is \"mamba\"; known with LlamaForCausalLM: llama"},
                     BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
+                    BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                            R"("MistralForCausalLM"], "coca_q": "raw")", "not with Mistral"},
                     BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
                     BadCase{"\"rope_scaling\": null",
                             R"("rope_scaling": {"rope_type": "magic", "factor": 4})", "yarn"},

@@ -16,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE=1
 "$venv/bin/python3" "$here/hf_llama.py" "$golden/llama"
 "$venv/bin/python3" "$here/hf_families.py" "$golden/families"
 "$venv/bin/python3" "$here/strategies.py" "$golden"
-"$venv/bin/python3" "$here/attention.py" "$golden"
+"$venv/bin/python3" "$here/attention_cases.py" "$golden"
 "$venv/bin/python3" "$here/rope_tables.py" "$golden"
 "$venv/bin/python3" "$here/tokenization.py" "$golden/tokenizer"
 "$venv/bin/python3" -m pytest -q -p no:cacheprovider "$here/vectors_test.py"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from coca import coca_logits, collinear
 from safetensors.numpy import load_file
 from strategies import (
     CASES, MIN_MARGIN, MODELS, Full, Llama, LmInfinite, LongHeads, rope_frequencies, rotate)
@@ -171,7 +172,7 @@ def test_long_heads_ignores_values_of_unselected_chunks():
 # ---- Whole models -------------------------------------------------------------------------------
 
 # numpy reads no bfloat16.
-HF_CASES = sorted(p.name for p in (GOLDEN / "llama").iterdir() if p.name != "bf16")
+HF_CASES = sorted(p.name for p in (GOLDEN / "llama").iterdir() if not p.name.startswith("bf16"))
 
 
 @pytest.mark.parametrize("case", HF_CASES)
@@ -208,3 +209,20 @@ def test_float32_agrees_with_the_golden_logits(
     print(f"{model_name}_{case}: {error:.2e}")
     assert error <= 1e-3
     assert min(getattr(strategy, "margins", []), default=math.inf) > 0.9 * MIN_MARGIN
+
+
+# ---- CoCA: d = 2, theta = 1, q = (1, 2), T = (3, 3) ---------------------------------------------
+
+
+@pytest.mark.parametrize("form, m, n, expected", [
+    ("norm", 1, 0, 8.104535), ("norm", 1, 1, 15), ("norm", 7, 6, 8.104535), ("raw", 0, 0, 15),
+    ("raw", 1, 0, 8.104535), ("raw", 1, 1, 16.967618),
+])
+def test_coca_logits(form, m, n, expected):
+    q, t = np.array([1.0, 2.0]), np.array([[3.0, 3.0]])
+    np.testing.assert_allclose(coca_logits(q, m, t, np.array([n]), THETA_1, form), expected,
+                               atol=1e-6)
+
+
+def test_coca_keys_are_not_negative():
+    np.testing.assert_array_equal(collinear(np.array([1.0, -3.0])), [0, 0])

@@ -10,12 +10,12 @@ float CpuAttentionContext::Scale(const RopeTables& tables) const {
   return 1.0f / std::sqrt(static_cast<float>(geometry().head_dim)) * tables.logit_factor;
 }
 
-const std::byte* PageKeys::Rotated(const CpuAttentionContext& context, const RopeTables& rope,
-                                   FrameId frame, int layer, int kv_head) {
-  const std::byte* keys = context.Keys(frame, layer, kv_head);
-  if (!context.raw_keys()) return keys;
-  scratch_.resize(context.geometry().half_slice_bytes());
-  rope.RotatePage(context.geometry(), keys, scratch_.data());
+const std::byte* PageKeys::Read(const CpuAttentionContext& context, const RopeTables& rope,
+                                const std::byte* keys, bool stored_rotated, bool rotated) {
+  const KvGeometry& g = context.geometry();
+  if (!g.paired_keys && stored_rotated == rotated) return keys;
+  scratch_.resize(g.value_bytes());  // keys that are spread out take as much as values
+  rope.RotatePage(g, *context.kernels, rotated, keys, scratch_.data());
   return scratch_.data();
 }
 

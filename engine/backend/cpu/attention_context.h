@@ -46,7 +46,7 @@ struct CpuAttentionContext {
     return setup->kv.Frame(frame) + geometry().slice_offset(layer, kv_head);
   }
   const std::byte* Values(FrameId frame, int layer, int kv_head) const {
-    return Keys(frame, layer, kv_head) + geometry().half_slice_bytes();
+    return Keys(frame, layer, kv_head) + geometry().key_bytes();
   }
   float* SummaryTile(FrameId frame, int layer, int head) const {
     return reinterpret_cast<float*>(setup->summaries.Frame(frame) +
@@ -54,12 +54,15 @@ struct CpuAttentionContext {
   }
 };
 
-// Keys of pages in page-rotated form, whatever the form they are stored in. One per thread.
+// Keys of pages as the kernels of attention read them, whatever the form they are stored in. One
+// per thread.
 class PageKeys {
  public:
-  // Valid until the next call.
-  const std::byte* Rotated(const CpuAttentionContext& context, const RopeTables& rope,
-                           FrameId frame, int layer, int kv_head);
+  // `keys` of one slice, page-rotated or not as `rotated` says. REQUIRES: not both stored_rotated
+  // and un-rotated wanted, unless keys are paired (those are never stored rotated). Valid until the
+  // next call.
+  const std::byte* Read(const CpuAttentionContext& context, const RopeTables& rope,
+                        const std::byte* keys, bool stored_rotated, bool rotated);
 
  private:
   std::vector<std::byte> scratch_;

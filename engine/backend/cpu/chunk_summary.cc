@@ -76,8 +76,8 @@ FrameId ChunkSummarizer::Page(const Chunk& chunk, int page) const {
 }
 
 const std::byte* ChunkSummarizer::Keys(const Chunk& chunk, int page) {
-  return page_keys_.Rotated(*context_, *context_->summary_rope, Page(chunk, page), chunk.layer,
-                            chunk.kv_head);
+  const std::byte* keys = context_->Keys(Page(chunk, page), chunk.layer, chunk.kv_head);
+  return page_keys_.Read(*context_, *context_->summary_rope, keys, !context_->raw_keys(), true);
 }
 
 void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector, int which) {

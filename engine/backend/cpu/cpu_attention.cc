@@ -1,8 +1,10 @@
 #include "engine/backend/cpu/cpu_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <limits>
+
+#include "engine/backend/cpu/coca.h"
 
 namespace folio {
 
@@ -61,15 +63,40 @@ void AttentionWorker::LoadQueries(const float* qkv) {
     for (int head = 0; head < group_; ++head) {
       const float* q = context_->Query(qkv, block_.first_row + row, head_of_model(head));
       float* to = &scaled_[int64_t{query(row, head)} * dim_];
-      for (int d = 0; d < g.head_dim; ++d) to[d] = q[d] * row_scale;
+      if (context_->setup->coca_query == CocaQuery::kNone) {
+        std::copy_n(q, g.head_dim, to);
+      } else {
+        FormCocaQuery(q, Position(row), to);
+      }
+      for (int d = 0; d < g.head_dim; ++d) to[d] *= row_scale;
       cpu::InitState(State(query(row, head)), dim_);
     }
   }
 }
 
+void AttentionWorker::FormCocaQuery(const float* q, int64_t position, float* to) const {
+  const int half = context_->geometry().head_dim / 2;
+  const CocaQuery form = context_->setup->coca_query;
+  if (form != CocaQuery::kRaw) return CocaStrictQuery(form, q, half, to);
+  const RopeTables& rope = *context_->rope;
+  const int64_t page = position / page_tokens_;
+  const int64_t offset = position % page_tokens_;
+  std::array<float, kMaxHeadDim> partly;
+  std::array<float, kMaxHeadDim> turned;
+  const auto rotate = context_->kernels->rotate;
+  rotate(q, rope.pages.Cos(page), rope.pages.Sin(page), 1.0f, half, partly.data());
+  rotate(partly.data(), rope.positions.Cos(offset), rope.positions.Sin(offset), 1.0f, half,
+         turned.data());
+  CocaSlackQuery(q, turned.data(), half, to);
+}
+
 void AttentionWorker::RotateQueries(RowRange rows, const AttentionStage& stage,
                                     std::vector<float>* to) {
   const KvGeometry& g = context_->geometry();
+  if (slack()) {
+    *to = scaled_;  // turned already, where it was formed
+    return;
+  }
   to->assign(scaled_.size(), 0.0f);
   const RotationTable& positions = context_->rope->positions;
   const bool pinned = stage.distance == Distance::kPinned;
@@ -93,17 +120,18 @@ float AttentionWorker::Slope(int query) const {
   return context_->setup->alibi_slopes[head_of_model(query % group_)];
 }
 
-void AttentionWorker::VisitPage(FrameId frame, FrameId next, Form form,
-                                const std::vector<float>& queries) {
+void AttentionWorker::VisitPage(const Page& page, const std::vector<float>& queries) {
   const KvGeometry& g = context_->geometry();
   const RotationTable& pages = context_->rope->pages;
+  // Slack queries are turned back by the start of the page instead of by what lies in between.
+  const float sin_sign = slack() ? -1.0f : 1.0f;
   cpu::AttendPageArgs args;
-  args.k = form == Form::kRotated
-               ? page_keys_.Rotated(*context_, *context_->rope, frame, block_.layer, block_.kv_head)
-               : context_->Keys(frame, block_.layer, block_.kv_head);
-  args.v = context_->Values(frame, block_.layer, block_.kv_head);
-  args.next_k = context_->Keys(next, block_.layer, block_.kv_head);
-  args.next_v = context_->Values(next, block_.layer, block_.kv_head);
+  args.k = page_keys_.Read(*context_, *context_->rope,
+                           context_->Keys(page.frame, block_.layer, block_.kv_head),
+                           page.stored_rotated, page.rotated);
+  args.v = context_->Values(page.frame, block_.layer, block_.kv_head);
+  args.next_k = context_->Keys(page.next, block_.layer, block_.kv_head);
+  args.next_v = context_->Values(page.next, block_.layer, block_.kv_head);
   args.dim = dim_;
   args.q = rotated_.data();
   args.biased = !context_->setup->alibi_slopes.empty();
@@ -117,7 +145,7 @@ void AttentionWorker::VisitPage(FrameId frame, FrameId next, Form form,
         std::copy(q, q + dim_, to);
       } else {
         context_->kernels->rotate(q, pages.Cos(visit.page_distance), pages.Sin(visit.page_distance),
-                                  1.0f, g.head_dim / 2, to);
+                                  sin_sign, g.head_dim / 2, to);
       }
       args.lo[r] = visit.lo;
       args.hi[r] = visit.hi;
@@ -162,16 +190,17 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
       const int64_t lo = std::max<int64_t>(0, begin - start);
       const int64_t hi = std::min<int64_t>(page_tokens_, i - stage.band_begin + 1 - start);
       if (lo >= hi) continue;
+      const int64_t turn = pinned ? 0 : slack() ? page : i / page_tokens_ - page;
       for (int head = 0; head < group_; ++head) {
-        visits_.push_back({query(row, head), pinned ? 0 : i / page_tokens_ - page,
-                           static_cast<int>(lo), static_cast<int>(hi),
+        visits_.push_back({query(row, head), turn, static_cast<int>(lo), static_cast<int>(hi),
                            pinned ? stage.distance_limit : i - start, pinned});
       }
     }
     if (visits_.empty()) continue;
-    VisitPage(slice().pages[page - slice().first_page],
-              slice().pages[std::min(page + 1, last_page) - slice().first_page],
-              pinned ? Form::kStored : Form::kRotated, turned_);
+    VisitPage({slice().pages[page - slice().first_page],
+               slice().pages[std::min(page + 1, last_page) - slice().first_page],
+               !context_->raw_keys(), !pinned},
+              turned_);
   }
 }
 
@@ -196,38 +225,42 @@ void AttentionWorker::RunSinks(const AttentionStage& stage) {
       }
     }
     // Sinks lie in the form that their stage reads.
-    if (!visits_.empty()) {
-      VisitPage(slice().sinks[page], slice().sinks[page], Form::kStored, turned_);
-    }
+    const FrameId frame = slice().sinks[page];
+    if (!visits_.empty()) VisitPage({frame, frame, !pinned, !pinned}, turned_);
   }
 }
 
 void AttentionWorker::ChooseTokens(const float* q, int64_t begin, int64_t end) {
   const KvGeometry& g = context_->geometry();
   const int64_t tile_bytes = int64_t{kTile} * dim_ * DTypeBytes(g.dtype);
-  const size_t count = plan().top_tokens.count;
   float scores[kTile];
   tokens_.clear();
-  for (int64_t tile = begin / kTile; tile * kTile < end; ++tile) {
-    const int64_t page = tile * kTile / page_tokens_;
+  for (int64_t page = begin / page_tokens_; page * page_tokens_ < end; ++page) {
+    const FrameId frame = slice().pages[page - slice().first_page];
     const std::byte* keys =
-        context_->Keys(slice().pages[page - slice().first_page], block_.layer, block_.kv_head);
-    context_->kernels->score_tile(g.dtype, keys + (tile - page * page_tokens_ / kTile) * tile_bytes,
-                                  dim_, q, scores);
-    for (int lane = 0; lane < kTile; ++lane) {
-      const int64_t token = tile * kTile + lane;
-      if (token < begin || token >= end) continue;
-      if (tokens_.size() == count) {
-        if (!(scores[lane] > tokens_.back().score)) continue;
-        tokens_.pop_back();
+        page_keys_.Read(*context_, *context_->rope,
+                        context_->Keys(frame, block_.layer, block_.kv_head), false, false);
+    for (int tile = 0; tile < page_tokens_ / kTile; ++tile) {
+      const int64_t first = page * page_tokens_ + tile * kTile;
+      if (first + kTile <= begin || first >= end) continue;
+      context_->kernels->score_tile(g.dtype, keys + tile * tile_bytes, dim_, q, scores);
+      for (int lane = 0; lane < kTile; ++lane) {
+        const int64_t token = first + lane;
+        if (token >= begin && token < end) RankToken({scores[lane], token});
       }
-      // Behind equal scores: the smaller index wins.
-      const auto at = std::find_if(tokens_.begin(), tokens_.end(), [&](const ScoredToken& other) {
-        return other.score < scores[lane];
-      });
-      tokens_.insert(at, {scores[lane], token});
     }
   }
+}
+
+void AttentionWorker::RankToken(ScoredToken token) {
+  if (std::ssize(tokens_) == plan().top_tokens.count) {
+    if (!(token.score > tokens_.back().score)) return;
+    tokens_.pop_back();
+  }
+  // Behind equal scores: the smaller index wins.
+  const auto at = std::find_if(tokens_.begin(), tokens_.end(),
+                               [&](const ScoredToken& other) { return other.score < token.score; });
+  tokens_.insert(at, token);
 }
 
 void AttentionWorker::FoldToken(int64_t token, float score, float* state) {
@@ -261,144 +294,6 @@ void AttentionWorker::RunTopTokens(const AttentionStage& stage) {
                              : -Slope(q) * static_cast<float>(stage.distance_limit);
       for (const ScoredToken& t : tokens_) FoldToken(t.token, t.score + bias, State(q));
     }
-  }
-}
-
-void AttentionWorker::AddChosen(int row, int head, std::span<const int64_t> picks) {
-  const ChunkView view =
-      ViewChunks(plan().selection, Position(row), plan().IsPromptRow(Position(row)));
-  // In ascending order: the first, the picks, the previous, the own one.
-  int slots_after = static_cast<int>(picks.size()) + view.num_forced;
-  const auto add = [&](int64_t chunk) {
-    chosen_.push_back({chunk, query(row, head), slots_after--});
-  };
-  int forced = 0;
-  if (view.num_forced > 0 && view.forced[0] == 0) add(view.forced[forced++]);
-  for (int64_t chunk : picks) add(chunk);
-  while (forced < view.num_forced) add(view.forced[forced++]);
-  add(view.own);
-}
-
-void AttentionWorker::RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked) {
-  const int64_t per_head = plan().selection.num_free_picks;
-  ChunkPicks::Pick* to =
-      &slice().picks->picks[(int64_t{block_.layer} * context_->geometry().num_heads +
-                             head_of_model(head)) *
-                            per_head];
-  std::fill(to, to + per_head, ChunkPicks::Pick{});
-  for (size_t i = 0; i < ranked.size(); ++i) to[i] = {ranked[i].chunk, ranked[i].score};
-}
-
-void AttentionWorker::KeepChoice(RowRange rows, int head) {
-  SharedChoice& choice = *context_->choice;
-  for (int row = 0; row < rows.size(); ++row) {
-    const int64_t step_row = slice().row_begin + block_.first_row + rows.begin + row;
-    const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
-    const std::span<const int64_t> picks = selector_.Picks(row);
-    choice.counts[at] = static_cast<int>(picks.size());
-    std::copy(picks.begin(), picks.end(), &choice.picks[at * choice.picks_per_head]);
-  }
-}
-
-void AttentionWorker::TakeOverChoice(RowRange rows) {
-  const SharedChoice& choice = *context_->choice;
-  for (int head = 0; head < group_; ++head) {
-    for (int row = rows.begin; row < rows.end; ++row) {
-      const int64_t step_row = slice().row_begin + block_.first_row + row;
-      const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
-      AddChosen(
-          row, head,
-          {&choice.picks[at * choice.picks_per_head], static_cast<size_t>(choice.counts[at])});
-    }
-  }
-}
-
-void AttentionWorker::SelectChunks(RowRange rows, const float* qkv) {
-  using Share = ChunkSelection::Share;
-  const KvGeometry& g = context_->geometry();
-  const Share share = plan().selection.share;
-  if (share == Share::kLayers && block_.layer > 0) return TakeOverChoice(rows);
-  const bool whole_layer = share == Share::kLayer;
-  const int first_head = whole_layer ? 0 : head_of_model(0);
-  const int num_heads = whole_layer ? g.num_heads : group_;
-  const int64_t head_stride = int64_t{rows.size()} * dim_;
-  raw_.assign(num_heads * head_stride, 0.0f);
-  ends_.resize(rows.size());
-  for (int row = 0; row < rows.size(); ++row) {
-    const int64_t i = Position(rows.begin + row);
-    ends_[row] = ViewChunks(plan().selection, i, plan().IsPromptRow(i)).candidates_end;
-    for (int h = 0; h < num_heads; ++h) {
-      const float* q = context_->Query(qkv, block_.first_row + rows.begin + row, first_head + h);
-      std::copy(q, q + g.head_dim, &raw_[h * head_stride + int64_t{row} * dim_]);
-    }
-  }
-  const bool last_rows = block_.first_row + rows.end == slice().num_rows;
-  const bool shared = share == Share::kGroup || whole_layer;
-  for (int head = 0; head < group_; ++head) {
-    if (!shared || head == 0) {
-      const int scored = shared ? 0 : head;
-      selector_.Run(*context_, {.layer = block_.layer,
-                                .first_head = first_head + scored,
-                                .num_heads = shared ? num_heads : 1,
-                                .first_position = Position(rows.begin),
-                                .queries = raw_.data() + scored * head_stride,
-                                .head_stride = head_stride,
-                                .ends = ends_});
-    }
-    for (int row = 0; row < rows.size(); ++row) {
-      AddChosen(rows.begin + row, head, selector_.Picks(row));
-    }
-    if (share == Share::kLayers) KeepChoice(rows, head);
-    if (slice().picks != nullptr && last_rows) {
-      RecordPicks(head, selector_.Ranked(rows.size() - 1));
-    }
-  }
-}
-
-void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t page) {
-  const int64_t w = plan().selection.chunk_tokens;
-  visits_.clear();
-  for (const ChosenChunk& c : chosen) {
-    const int64_t i = Position(c.query / group_);
-    const int64_t offset = i % w;
-    // The chosen chunks stand side by side, the query's own one last.
-    const int64_t distance = c.slots_after * w + offset - page * page_tokens_;
-    const int64_t own_tokens = ViewChunks(plan().selection, i, plan().IsPromptRow(i)).own_tokens;
-    const int64_t visible = (c.slots_after == 0 ? own_tokens : w) - page * page_tokens_;
-    if (visible <= 0) continue;
-    visits_.push_back({c.query, c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page,
-                       0, static_cast<int>(std::min<int64_t>(page_tokens_, visible)), distance,
-                       false});
-  }
-}
-
-void AttentionWorker::RunChunks(const AttentionStage& stage) {
-  const RowRange rows = CoveredRows(stage);
-  if (rows.size() == 0) return;
-  chosen_.clear();
-  SelectChunks(rows, qkv_);
-  std::sort(chosen_.begin(), chosen_.end());
-  RotateQueries(rows, stage, &turned_);
-  // Nothing of a plan with chunks is ever dropped: page 0 is the first.
-  const std::span<const FrameId> pages = slice().pages;
-  const int64_t pages_per_chunk = plan().selection.chunk_tokens / page_tokens_;
-  for (size_t begin = 0; begin < chosen_.size();) {
-    size_t end = begin;
-    while (end < chosen_.size() && chosen_[end].chunk == chosen_[begin].chunk) ++end;
-    const std::span<const ChosenChunk> of_chunk(&chosen_[begin], end - begin);
-    const int64_t first_page = of_chunk[0].chunk * pages_per_chunk;
-    const int64_t page_after =
-        end < chosen_.size() ? chosen_[end].chunk * pages_per_chunk : first_page;
-    for (int64_t page = 0; page < pages_per_chunk; ++page) {
-      CollectVisits(of_chunk, page);
-      if (visits_.empty()) break;  // the rest of the query's own chunk
-      const bool last = page + 1 == pages_per_chunk;
-      const int64_t next =
-          last ? page_after
-               : std::min<int64_t>(first_page + page + 1, static_cast<int64_t>(pages.size()) - 1);
-      VisitPage(pages[first_page + page], pages[next], Form::kRotated, turned_);
-    }
-    begin = end;
   }
 }
 

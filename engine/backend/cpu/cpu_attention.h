@@ -51,6 +51,10 @@ class AttentionWorker {
       return chunk != other.chunk ? chunk < other.chunk : query < other.query;
     }
   };
+  struct ScoredToken {
+    float score;
+    int64_t token;
+  };
   struct RowRange {
     int begin = 0;
     int end = 0;
@@ -60,6 +64,7 @@ class AttentionWorker {
   // Rows of the block that a stage speaks of.
   RowRange CoveredRows(const AttentionStage& stage) const;
   void LoadQueries(const float* qkv);
+  void FormCocaQuery(const float* q, int64_t position, float* to) const;
   // to [queries][dim] = scaled queries of the rows, turned by one rotation or by their offset in
   // their page.
   void RotateQueries(RowRange rows, const AttentionStage& stage, std::vector<float>* to);
@@ -77,12 +82,18 @@ class AttentionWorker {
   // Page `page` of the chunk that `chosen`, all of one chunk, have in common.
   void CollectVisits(std::span<const ChosenChunk> chosen, int64_t page);
 
-  enum class Form { kRotated, kStored };
+  struct Page {
+    FrameId frame;
+    FrameId next;  // will be visited after it
+    bool stored_rotated;
+    bool rotated;  // wanted so
+  };
   // Folds the collected visits of one page into their queries; `queries` is the base they start
-  // from. `next` is the page that will be visited after it.
-  void VisitPage(FrameId frame, FrameId next, Form form, const std::vector<float>& queries);
+  // from.
+  void VisitPage(const Page& page, const std::vector<float>& queries);
   // Best tokens of [begin, end) for one query.
   void ChooseTokens(const float* q, int64_t begin, int64_t end);
+  void RankToken(ScoredToken token);
   // Folds one token into a running softmax.
   void FoldToken(int64_t token, float score, float* state);
   void WriteOutput(float* out) const;
@@ -94,11 +105,8 @@ class AttentionWorker {
   int head_of_model(int head) const { return block_.kv_head * group_ + head; }
   float* State(int query) { return &states_[int64_t{query} * (dim_ + 2)]; }
   float Slope(int query) const;
-
-  struct ScoredToken {
-    float score;
-    int64_t token;
-  };
+  // Logits depend on positions, not on their distance alone.
+  bool slack() const { return context_->setup->coca_query == CocaQuery::kRaw; }
 
   const CpuAttentionContext* context_ = nullptr;
   Block block_;

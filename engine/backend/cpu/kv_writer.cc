@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "engine/backend/cpu/coca.h"
 #include "engine/base/half.h"
 
 namespace folio {
@@ -13,10 +14,11 @@ namespace {
 class SliceWriter {
  public:
   SliceWriter(const KvGeometry& geometry, std::byte* slice)
-      : geometry_(geometry), keys_(slice), values_(slice + geometry.half_slice_bytes()) {}
+      : geometry_(geometry), keys_(slice), values_(slice + geometry.key_bytes()) {}
 
   void Clear() { std::memset(keys_, 0, geometry_.slice_bytes()); }
 
+  // key: head_dim numbers, or one per pair if keys are paired.
   void Write(int token, const float* key, const float* value) {
     if (geometry_.dtype == DType::kBf16) {
       WriteBf16(token, key, value);
@@ -27,21 +29,26 @@ class SliceWriter {
 
  private:
   void WriteF32(int token, const float* key, const float* value) {
-    auto* tile = reinterpret_cast<float*>(keys_) + token / kTile * kTile * geometry_.padded_dim;
+    auto* tile = reinterpret_cast<float*>(keys_) + TileOffset(token);
     auto* row = reinterpret_cast<float*>(values_) + token * geometry_.padded_dim;
-    for (int d = 0; d < geometry_.head_dim; ++d) {
-      tile[d * kTile + token % kTile] = key[d];
-      row[d] = value[d];
-    }
+    for (int d = 0; d < key_dim(); ++d) tile[d * kTile + token % kTile] = key[d];
+    std::copy_n(value, geometry_.head_dim, row);
   }
 
   void WriteBf16(int token, const float* key, const float* value) {
-    auto* tile = reinterpret_cast<uint16_t*>(keys_) + token / kTile * kTile * geometry_.padded_dim;
+    auto* tile = reinterpret_cast<uint16_t*>(keys_) + TileOffset(token);
     auto* pair = reinterpret_cast<uint16_t*>(values_) + token / 2 * 2 * geometry_.padded_dim;
-    for (int d = 0; d < geometry_.head_dim; ++d) {
+    for (int d = 0; d < key_dim(); ++d) {
       tile[(d / 2 * kTile + token % kTile) * 2 + d % 2] = FloatToBf16(key[d]);
+    }
+    for (int d = 0; d < geometry_.head_dim; ++d) {
       pair[d * 2 + token % 2] = FloatToBf16(value[d]);
     }
+  }
+
+  int TileOffset(int token) const { return token / kTile * kTile * geometry_.padded_key_dim(); }
+  int key_dim() const {
+    return geometry_.paired_keys ? geometry_.head_dim / 2 : geometry_.head_dim;
   }
 
   const KvGeometry& geometry_;
@@ -61,23 +68,31 @@ void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, cons
   const SequenceSlice& slice = *context.slice;
   const int64_t offset = g.slice_offset(layer, kv_head);
   const bool rotated_sinks = SinksAreRotated(*slice.plan);
-  std::array<float, kMaxHeadDim> rotated;
+  std::array<float, kMaxHeadDim> changed;
   for (int i = 0; i < slice.num_rows; ++i) {
     const int64_t position = slice.first_position + i;
     const int token = static_cast<int>(position % g.page_tokens);
     const int64_t page = position / g.page_tokens;
     const float* key = context.Query(qkv, i, g.num_heads + kv_head);
     const float* value = key + int64_t{g.num_kv_heads} * g.head_dim;
-    const RotationTable& positions = context.rope->positions;
-    context.kernels->rotate(key, positions.Cos(token), positions.Sin(token), 1.0f, g.head_dim / 2,
-                            rotated.data());
+    const float* of_page = changed.data();
+    const float* of_sink = changed.data();
+    if (g.paired_keys) {
+      CocaKey(key, g.head_dim / 2, changed.data());
+    } else {
+      const RotationTable& positions = context.rope->positions;
+      context.kernels->rotate(key, positions.Cos(token), positions.Sin(token), 1.0f, g.head_dim / 2,
+                              changed.data());
+      if (context.raw_keys()) of_page = key;
+      if (!rotated_sinks) of_sink = key;
+    }
     SliceWriter writer(g, context.setup->kv.Frame(slice.pages[page - slice.first_page]) + offset);
     if (token == 0) writer.Clear();
-    writer.Write(token, context.raw_keys() ? key : rotated.data(), value);
+    writer.Write(token, of_page, value);
     if (position >= slice.plan->retention.num_sinks) continue;
     SliceWriter sink(g, context.setup->kv.Frame(slice.sinks[page]) + offset);
     if (token == 0) sink.Clear();
-    sink.Write(token, rotated_sinks ? rotated.data() : key, value);
+    sink.Write(token, of_sink, value);
   }
 }
 

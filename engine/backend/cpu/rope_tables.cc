@@ -1,33 +1,9 @@
 #include "engine/backend/cpu/rope_tables.h"
 
-#include <cstring>
-
-#include "engine/base/half.h"
-
 namespace folio {
 namespace {
 
 constexpr size_t kMaxTables = 64;
-
-float Element(const std::byte* line, DType dtype, int lane, int pair_half) {
-  if (dtype == DType::kBf16) {
-    return Bf16ToFloat(reinterpret_cast<const uint16_t*>(line)[2 * lane + pair_half]);
-  }
-  return reinterpret_cast<const float*>(line)[lane];
-}
-
-void SetElement(std::byte* line, DType dtype, int lane, int pair_half, float value) {
-  if (dtype == DType::kBf16) {
-    reinterpret_cast<uint16_t*>(line)[2 * lane + pair_half] = FloatToBf16(value);
-  } else {
-    reinterpret_cast<float*>(line)[lane] = value;
-  }
-}
-
-// Offset of the 16 values of dimension `dim` in a tile of keys.
-int64_t LineOffset(DType dtype, int dim) {
-  return dtype == DType::kBf16 ? int64_t{dim / 2} * 64 : int64_t{dim} * 64;
-}
 
 }  // namespace
 
@@ -38,6 +14,7 @@ RopeTables::RopeTables(const Rotary& rotary, int page_tokens)
       theta_(rotary.theta) {
   positions.Grow(page_tokens);
   pages.Grow(1);
+  FillLanes(page_tokens);
 }
 
 void RopeTables::AddFixed(int64_t position) {
@@ -52,24 +29,30 @@ RopeTables::Rotation RopeTables::Fixed(int64_t position) const {
   return {table.first(theta_.size()), table.last(theta_.size())};
 }
 
-void RopeTables::RotatePage(const KvGeometry& g, const std::byte* from, std::byte* to) const {
-  const int half = g.head_dim / 2;
-  const int64_t tile_bytes = int64_t{kTile} * g.padded_dim * DTypeBytes(g.dtype);
-  std::memcpy(to, from, g.half_slice_bytes());
-  for (int token = 0; token < g.page_tokens; ++token) {
-    const float* cos = positions.Cos(token);
-    const float* sin = positions.Sin(token);
-    const std::byte* in = from + token / kTile * tile_bytes;
-    std::byte* out = to + token / kTile * tile_bytes;
-    const int lane = token % kTile;
-    for (int m = 0; m < half; ++m) {
-      const int64_t low = LineOffset(g.dtype, m);
-      const int64_t high = LineOffset(g.dtype, m + half);
-      const float x = Element(in + low, g.dtype, lane, m % 2);
-      const float y = Element(in + high, g.dtype, lane, (m + half) % 2);
-      SetElement(out + low, g.dtype, lane, m % 2, x * cos[m] - y * sin[m]);
-      SetElement(out + high, g.dtype, lane, (m + half) % 2, y * cos[m] + x * sin[m]);
+void RopeTables::FillLanes(int page_tokens) {
+  const size_t half = theta_.size();
+  lane_cos_.assign((page_tokens + kTile) * half, 1.0f);
+  lane_sin_.assign((page_tokens + kTile) * half, 0.0f);
+  for (int token = 0; token < page_tokens; ++token) {
+    const size_t tile = token / kTile;
+    for (size_t m = 0; m < half; ++m) {
+      const size_t at = (tile * half + m) * kTile + token % kTile;
+      lane_cos_[at] = positions.Cos(token)[m];
+      lane_sin_[at] = positions.Sin(token)[m];
     }
+  }
+}
+
+void RopeTables::RotatePage(const KvGeometry& g, const cpu::Kernels& kernels, bool rotate,
+                            const std::byte* from, std::byte* to) const {
+  const int half = g.head_dim / 2;
+  const int num_tiles = g.page_tokens / kTile;
+  const int64_t line_bytes = int64_t{kTile} * DTypeBytes(g.dtype);
+  for (int tile = 0; tile < num_tiles; ++tile) {
+    const int64_t lanes = int64_t{rotate ? tile : num_tiles} * half * kTile;
+    kernels.rotate_tile(g.dtype, from + tile * g.padded_key_dim() * line_bytes,
+                        g.paired_keys ? 0 : half, &lane_cos_[lanes], &lane_sin_[lanes], half,
+                        to + tile * g.padded_dim * line_bytes);
   }
 }
 

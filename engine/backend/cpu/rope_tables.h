@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/rotation_table.h"
 #include "engine/types/kv_types.h"
 #include "engine/types/rotary.h"
@@ -26,16 +27,22 @@ class RopeTables {
   void AddFixed(int64_t position);
   Rotation Fixed(int64_t position) const;
 
-  // Fills `to` with the keys of a raw page, each rotated by its offset in the page; both have the
-  // layout of kv_types.h.
-  void RotatePage(const KvGeometry& geometry, const std::byte* from, std::byte* to) const;
+  // Fills `to`, [page_tokens/16][padded_dim][16], with the raw keys of a page, each rotated by its
+  // offset in the page or, for paired keys only, not at all.
+  void RotatePage(const KvGeometry& geometry, const cpu::Kernels& kernels, bool rotate,
+                  const std::byte* from, std::byte* to) const;
 
   RotationTable positions;  // stride 1
   RotationTable pages;      // stride page_tokens
   const float logit_factor;
 
  private:
+  void FillLanes(int page_tokens);
+
   const std::vector<float> theta_;
+  // [page_tokens/16 + 1][theta][16]: tokens of a page side by side; the last tile turns by nothing.
+  std::vector<float> lane_cos_;
+  std::vector<float> lane_sin_;
   std::map<int64_t, std::vector<float>> fixed_;
 };
 

@@ -106,6 +106,11 @@ struct Kernels {
   //   out = x rotated: pair m = elements (m, m + half); sin_sign -1 rotates back
   void (*rotate)(const float* x, const float* cos, const float* sin, float sin_sign, int half,
                  float* out) = nullptr;
+  //   to = 16 keys of one tile, each turned by its own angles, cos and sin [half][16]: pair m
+  //   (dimensions m, m + half) is made of dimensions m and m + partner of `from`. partner is half,
+  //   or 0 where both members of a pair are stored as one number
+  void (*rotate_tile)(DType dtype, const std::byte* from, int partner, const float* cos,
+                      const float* sin, int half, std::byte* to) = nullptr;
 
   // Ceilings for folio-bench; the results mean nothing.
   uint32_t (*read_bytes)(const std::byte* data, int64_t bytes) = nullptr;

@@ -6,6 +6,7 @@
 #include "engine/backend/cpu/kernels/elementwise-inl.h"
 #include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/meter-inl.h"
+#include "engine/backend/cpu/kernels/rotate-inl.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
@@ -23,6 +24,7 @@ const Kernels& Table() {
       .rms_norm = RmsNorm,
       .swiglu = SwiGlu,
       .rotate = Rotate,
+      .rotate_tile = RotateTile,
       .read_bytes = ReadBytes,
       .multiply_add = MultiplyAdd,
       .multiply_add_flops = 2 * kLanes * kMultiplyAddChains,

@@ -1,0 +1,146 @@
+// The part of AttentionWorker that attends to chosen chunks (LongHeads).
+#include <algorithm>
+
+#include "engine/backend/cpu/cpu_attention.h"
+
+namespace folio {
+
+void AttentionWorker::AddChosen(int row, int head, std::span<const int64_t> picks) {
+  const ChunkView view =
+      ViewChunks(plan().selection, Position(row), plan().IsPromptRow(Position(row)));
+  // In ascending order: the first, the picks, the previous, the own one.
+  int slots_after = static_cast<int>(picks.size()) + view.num_forced;
+  const auto add = [&](int64_t chunk) {
+    chosen_.push_back({chunk, query(row, head), slots_after--});
+  };
+  int forced = 0;
+  if (view.num_forced > 0 && view.forced[0] == 0) add(view.forced[forced++]);
+  for (int64_t chunk : picks) add(chunk);
+  while (forced < view.num_forced) add(view.forced[forced++]);
+  add(view.own);
+}
+
+void AttentionWorker::RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked) {
+  const int64_t per_head = plan().selection.num_free_picks;
+  ChunkPicks::Pick* to =
+      &slice().picks->picks[(int64_t{block_.layer} * context_->geometry().num_heads +
+                             head_of_model(head)) *
+                            per_head];
+  std::fill(to, to + per_head, ChunkPicks::Pick{});
+  for (size_t i = 0; i < ranked.size(); ++i) to[i] = {ranked[i].chunk, ranked[i].score};
+}
+
+void AttentionWorker::KeepChoice(RowRange rows, int head) {
+  SharedChoice& choice = *context_->choice;
+  for (int row = 0; row < rows.size(); ++row) {
+    const int64_t step_row = slice().row_begin + block_.first_row + rows.begin + row;
+    const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
+    const std::span<const int64_t> picks = selector_.Picks(row);
+    choice.counts[at] = static_cast<int>(picks.size());
+    std::copy(picks.begin(), picks.end(), &choice.picks[at * choice.picks_per_head]);
+  }
+}
+
+void AttentionWorker::TakeOverChoice(RowRange rows) {
+  const SharedChoice& choice = *context_->choice;
+  for (int head = 0; head < group_; ++head) {
+    for (int row = rows.begin; row < rows.end; ++row) {
+      const int64_t step_row = slice().row_begin + block_.first_row + row;
+      const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
+      AddChosen(
+          row, head,
+          {&choice.picks[at * choice.picks_per_head], static_cast<size_t>(choice.counts[at])});
+    }
+  }
+}
+
+void AttentionWorker::SelectChunks(RowRange rows, const float* qkv) {
+  using Share = ChunkSelection::Share;
+  const KvGeometry& g = context_->geometry();
+  const Share share = plan().selection.share;
+  if (share == Share::kLayers && block_.layer > 0) return TakeOverChoice(rows);
+  const bool whole_layer = share == Share::kLayer;
+  const int first_head = whole_layer ? 0 : head_of_model(0);
+  const int num_heads = whole_layer ? g.num_heads : group_;
+  const int64_t head_stride = int64_t{rows.size()} * dim_;
+  raw_.assign(num_heads * head_stride, 0.0f);
+  ends_.resize(rows.size());
+  for (int row = 0; row < rows.size(); ++row) {
+    const int64_t i = Position(rows.begin + row);
+    ends_[row] = ViewChunks(plan().selection, i, plan().IsPromptRow(i)).candidates_end;
+    for (int h = 0; h < num_heads; ++h) {
+      const float* q = context_->Query(qkv, block_.first_row + rows.begin + row, first_head + h);
+      std::copy(q, q + g.head_dim, &raw_[h * head_stride + int64_t{row} * dim_]);
+    }
+  }
+  const bool last_rows = block_.first_row + rows.end == slice().num_rows;
+  const bool shared = share == Share::kGroup || whole_layer;
+  for (int head = 0; head < group_; ++head) {
+    if (!shared || head == 0) {
+      const int scored = shared ? 0 : head;
+      selector_.Run(*context_, {.layer = block_.layer,
+                                .first_head = first_head + scored,
+                                .num_heads = shared ? num_heads : 1,
+                                .first_position = Position(rows.begin),
+                                .queries = raw_.data() + scored * head_stride,
+                                .head_stride = head_stride,
+                                .ends = ends_});
+    }
+    for (int row = 0; row < rows.size(); ++row) {
+      AddChosen(rows.begin + row, head, selector_.Picks(row));
+    }
+    if (share == Share::kLayers) KeepChoice(rows, head);
+    if (slice().picks != nullptr && last_rows) {
+      RecordPicks(head, selector_.Ranked(rows.size() - 1));
+    }
+  }
+}
+
+void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t page) {
+  const int64_t w = plan().selection.chunk_tokens;
+  visits_.clear();
+  for (const ChosenChunk& c : chosen) {
+    const int64_t i = Position(c.query / group_);
+    const int64_t offset = i % w;
+    // The chosen chunks stand side by side, the query's own one last.
+    const int64_t distance = c.slots_after * w + offset - page * page_tokens_;
+    const int64_t own_tokens = ViewChunks(plan().selection, i, plan().IsPromptRow(i)).own_tokens;
+    const int64_t visible = (c.slots_after == 0 ? own_tokens : w) - page * page_tokens_;
+    if (visible <= 0) continue;
+    visits_.push_back({c.query, c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page,
+                       0, static_cast<int>(std::min<int64_t>(page_tokens_, visible)), distance,
+                       false});
+  }
+}
+
+void AttentionWorker::RunChunks(const AttentionStage& stage) {
+  const RowRange rows = CoveredRows(stage);
+  if (rows.size() == 0) return;
+  chosen_.clear();
+  SelectChunks(rows, qkv_);
+  std::sort(chosen_.begin(), chosen_.end());
+  RotateQueries(rows, stage, &turned_);
+  // Nothing of a plan with chunks is ever dropped: page 0 is the first.
+  const std::span<const FrameId> pages = slice().pages;
+  const int64_t pages_per_chunk = plan().selection.chunk_tokens / page_tokens_;
+  for (size_t begin = 0; begin < chosen_.size();) {
+    size_t end = begin;
+    while (end < chosen_.size() && chosen_[end].chunk == chosen_[begin].chunk) ++end;
+    const std::span<const ChosenChunk> of_chunk(&chosen_[begin], end - begin);
+    const int64_t first_page = of_chunk[0].chunk * pages_per_chunk;
+    const int64_t page_after =
+        end < chosen_.size() ? chosen_[end].chunk * pages_per_chunk : first_page;
+    for (int64_t page = 0; page < pages_per_chunk; ++page) {
+      CollectVisits(of_chunk, page);
+      if (visits_.empty()) break;  // the rest of the query's own chunk
+      const bool last = page + 1 == pages_per_chunk;
+      const int64_t next =
+          last ? page_after
+               : std::min<int64_t>(first_page + page + 1, static_cast<int64_t>(pages.size()) - 1);
+      VisitPage({pages[first_page + page], pages[next], !context_->raw_keys(), true}, turned_);
+    }
+    begin = end;
+  }
+}
+
+}  // namespace folio
