@@ -69,10 +69,12 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends \
        libabsl20220623 \
        libgrpc++1.51 \
+       libpcre2-8-0 \
        libprometheus-cpp-pull1.0 \
        libprotobuf32 \
        libspdlog1.10 \
        libssl3 \
+       libutf8proc2 \
     && rm -rf /var/lib/apt/lists/* \
     && mkdir -p /usr/local/share/folio \
     && dpkg-query -W > /usr/local/share/folio/packages.txt

@@ -59,6 +59,7 @@ void StreamChecker::CheckOrder(const v1::GenerateEvent& event) {
       stage_ = Stage::kCompleted;
       break;
     case Event::kEvidence:
+    case Event::kLayerEvidence:
       if (stage_ != Stage::kTokens) Violation("Evidence before the first Delta");
       break;
     case Event::kHeartbeat:

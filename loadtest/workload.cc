@@ -11,6 +11,7 @@ constexpr uint64_t kProbeSalt = 0x9e3779b97f4a7c15;
 template <typename Value>
 std::discrete_distribution<size_t> Weights(const std::vector<std::pair<Value, double>>& choices) {
   std::vector<double> weights;
+  weights.reserve(choices.size());
   for (const auto& [value, weight] : choices) weights.push_back(weight);
   return std::discrete_distribution<size_t>(weights.begin(), weights.end());
 }

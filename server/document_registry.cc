@@ -25,12 +25,13 @@ void UploadState::NoteTokens(const std::vector<int32_t>& tokens, const Tokenizer
 
 std::optional<uint64_t> UploadState::ByteOffset(int64_t token) const {
   std::lock_guard<std::mutex> lock(mu);
-  // The tokenizer puts one space in front of the text.
-  if (!finished || num_piece_bytes_ != next_offset + 1) return std::nullopt;
+  // Some tokenizers put one space in front of the text.
+  const uint64_t added = num_piece_bytes_ - next_offset;
+  if (!finished || num_piece_bytes_ < next_offset || added > 1) return std::nullopt;
   if (token >= num_tokens_) return next_offset;
   if (token % kOffsetStride != 0) return std::nullopt;
   const uint64_t offset = byte_offsets_[token / kOffsetStride];
-  return offset == 0 ? 0 : offset - 1;
+  return offset == 0 ? 0 : offset - added;
 }
 
 absl::StatusOr<DocumentRegistry::Opened> DocumentRegistry::FindOrCreate(const Fresh& fresh) {

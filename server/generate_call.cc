@@ -89,6 +89,7 @@ GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext*
       request_(request),
       request_id_(RequestIdOf(*request)),
       has_document_(request->has_document()),
+      wants_spans_(request->response().evidence_spans() > 0),
       heartbeat_(request->response().has_heartbeat_interval_ms()
                      ? request->response().heartbeat_interval_ms()
                      : kDefaultHeartbeatMs),
@@ -248,9 +249,7 @@ void GenerateCall::Handle(Event event) {
     out.mutable_queued()->set_position(static_cast<uint32_t>(queued->position));
     Send(std::move(out));
   } else if (const auto* evidence = std::get_if<EvidenceEvent>(&event)) {
-    v1::GenerateEvent out;
-    server::ToProto(*evidence, engine_->tokenizer(), document_.get(), &out);
-    Send(std::move(out));
+    OnEvidence(*evidence);
   } else if (const auto* completed = std::get_if<CompletedEvent>(&event)) {
     OnCompleted(*completed, now);
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
@@ -271,6 +270,18 @@ void GenerateCall::OnDelta(const DeltaEvent& delta, SteadyTime now) {
   last_token_ = now;
   v1::GenerateEvent out;
   server::ToProto(delta, &out);
+  Send(std::move(out));
+}
+
+void GenerateCall::OnEvidence(const EvidenceEvent& evidence) {
+  for (size_t layer = 0; layer < evidence.layers.size(); ++layer) {
+    v1::GenerateEvent out;
+    *out.mutable_layer_evidence() = server::ToProto(evidence, layer);
+    Send(std::move(out));
+  }
+  if (!wants_spans_) return;
+  v1::GenerateEvent out;
+  server::ToProto(evidence, engine_->tokenizer(), document_.get(), &out);
   Send(std::move(out));
 }
 

@@ -59,6 +59,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
 
   // On the pump thread.
   void OnDelta(const DeltaEvent& delta, SteadyTime now);
+  void OnEvidence(const EvidenceEvent& evidence);
   void OnCompleted(const CompletedEvent& completed, SteadyTime now);
   void OnFailed(const FailedEvent& failed);
   void CheckReader(SteadyTime now);
@@ -75,6 +76,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   const v1::GenerateRequest* const request_;  // valid while preparing
   const std::string request_id_;
   const bool has_document_;
+  const bool wants_spans_;
   const std::chrono::milliseconds heartbeat_;
   const std::chrono::system_clock::time_point deadline_;
   const SteadyTime arrived_;

@@ -179,6 +179,7 @@ grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& 
                                                             ", the limit is ", kMaxEvidenceSpans));
   }
   spec->max_evidence_spans = static_cast<int>(response.evidence_spans());
+  spec->layer_evidence = response.layer_evidence();
   spec->logprobs = response.logprobs();
   spec->num_top_logprobs = static_cast<int>(response.top_logprobs());
   return grpc::Status::OK;
@@ -237,6 +238,19 @@ void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer, const Up
     to->set_byte_begin(*begin);
     to->set_byte_end(*end);
   }
+}
+
+v1::LayerEvidence ToProto(const EvidenceEvent& evidence, size_t layer) {
+  v1::LayerEvidence out;
+  out.set_layer(static_cast<uint32_t>(layer));
+  out.set_chunk_tokens(static_cast<uint32_t>(evidence.chunk_tokens));
+  out.set_candidates_end(static_cast<uint64_t>(evidence.candidates_end));
+  for (const EvidenceEvent::Layer::Chunk& chunk : evidence.layers[layer].chunks) {
+    out.add_chunks(static_cast<uint64_t>(chunk.chunk));
+    out.add_votes(static_cast<uint64_t>(chunk.votes));
+    out.add_first_votes(static_cast<uint64_t>(chunk.first_votes));
+  }
+  return out;
 }
 
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {

@@ -38,6 +38,7 @@ void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event);
 // Byte offsets are those of `document`, if there is one.
 void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer, const UploadState* document,
              v1::GenerateEvent* event);
+v1::LayerEvidence ToProto(const EvidenceEvent& evidence, size_t layer);
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
 
 // Everything but the names and times that the upload knows.

@@ -18,6 +18,7 @@ LONG_HEADS = ["long_heads", "long_heads:drop_first_chunk=true", "long_heads:orde
               "long_heads:attention_length=128,begin_selective_length=128",
               "long_heads:chunk_size=32", "long_heads:chunk_size=64",
               "long_heads:prompt_skips_self=true,decode_boundary=true"]
+SCORERS = ["long_heads", "long_heads:scorer=mean_key", "long_heads:scorer=quest", "long_heads:scorer=representatives"]
 LM_INFINITE = ["lm_infinite", "lm_infinite:distance_limit=2147483648", "lm_infinite:num_sinks=0",
                "lm_infinite:num_sinks=1", "lm_infinite:num_sinks=4", "lm_infinite:num_sinks=50",
                "lm_infinite:window=128", "full"]
@@ -34,7 +35,7 @@ def main():
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results")
     parser.add_argument("--trials", type=int, default=20)
-    parser.add_argument("--only", nargs="*", default=[], help="parts: passkey, long_heads, top, lm_infinite, schemes, needle")
+    parser.add_argument("--only", nargs="*", default=[], help="parts: passkey, long_heads, top, perplexity, needle, coverage")
     args = parser.parse_args()
     args.out.mkdir(exist_ok=True)
 
@@ -62,6 +63,9 @@ def main():
                                         "--lengths", "1,4,16", "--strategies", *LONG_HEADS, *picture("passkey_long_heads")),
             "top": lambda: folio("Pass key, middle tokens of LM-Infinite", "eval", "passkey", "--trials", args.trials, *trials,
                                  "--lengths", "2,8", "--strategies", *TOP),
+            "coverage": lambda: folio("What the heads choose", "eval", "coverage", "--trials", args.trials, *trials,
+                                      "--lengths", "4,16,64", "--filler", TEXT, "--strategies", *SCORERS,
+                                      *picture("coverage")),
             "needle": lambda: folio("Needle by depth and length", "eval", "needle", "--trials", 2, "--depths", 10, *trials,
                                     "--filler", TEXT, "--lengths", "1,4,16,64", "--strategies", "lm_infinite", "long_heads",
                                     *picture("needle")),

@@ -75,6 +75,7 @@ class EvalRun {
     for (size_t i = 0; i < plan_.methods.size(); ++i) {
       const TrialResult* known = Known(plan_.methods[i].name, target_tokens, trial_idx);
       TrialResult result = known != nullptr ? *known : Ask(*trial, plan_.methods[i]);
+      result.known = known != nullptr;
       result.target_tokens = target_tokens;
       result.trial_idx = trial_idx;
       if (absl::IsUnavailable(result.status) || absl::IsCancelled(result.status)) {
@@ -104,6 +105,7 @@ class EvalRun {
       result.depth = trial.depth;
       result.expected = trial.expected;
       result.needle_distance_tokens = trial.needle_distance_tokens;
+      result.needle_tokens = trial.needle_tokens;
       result.prompt_tokens = trial.prompt_tokens;
       result.status = AskOnce(trial, method, &result);
       result.correct = result.status.ok() && task_.IsCorrect(trial, result.answer);
@@ -123,6 +125,7 @@ class EvalRun {
     *request.mutable_strategy() = method.strategy;
     *request.mutable_position() = method.position;
     request.mutable_sampling()->set_temperature(0);
+    request.mutable_response()->set_layer_evidence(plan_.layer_evidence);
     request.mutable_stopping()->set_max_new_tokens(task_.max_new_tokens());
     std::string prompt = absl::StrCat(trial.context, " ", trial.question);
     if (prompt.size() <= plan_.max_inline_prompt_bytes) {
@@ -155,6 +158,8 @@ class EvalRun {
             }
           } else if (event.has_delta()) {
             result->answer += event.delta().text();
+          } else if (event.has_layer_evidence()) {
+            result->layers.push_back(event.layer_evidence());
           } else if (event.has_completed()) {
             result->ttft_seconds = event.completed().timings().time_to_first_token_seconds();
             result->device_kv_bytes_peak = event.completed().memory().device_kv_bytes_peak();

@@ -27,11 +27,16 @@ struct TrialResult {
   bool correct = false;
   uint64_t prompt_tokens = 0;
   uint64_t needle_distance_tokens = 0;
+  uint64_t needle_tokens = 0;
   // LM-Infinite: whether the whole needle is among the recent tokens that the strategy keeps
   // visible.
   std::optional<bool> needle_in_window;
   double ttft_seconds = 0;
   uint64_t device_kv_bytes_peak = 0;
+  // What the heads chose, if the plan asks for it.
+  std::vector<v1::LayerEvidence> layers = {};
+  // One of EvalPlan::known.
+  bool known = false;
   // Not OK: there is no answer, and the trial counts neither as right nor as wrong.
   absl::Status status;
 };
@@ -46,6 +51,7 @@ struct EvalPlan {
   uint64_t max_inline_prompt_bytes = 0;
   // Results of an earlier run: their trials are not asked again.
   std::vector<TrialResult> known;
+  bool layer_evidence = false;
   // For answers that the server cannot give now.
   client::RetryPolicy retry;
   client::CancelToken cancel;

@@ -93,6 +93,8 @@ absl::StatusOr<Trial> PasskeyTask::FitToLength(const Layout& layout,
                                                uint64_t max_prompt_tokens) const {
   const absl::StatusOr<uint64_t> fixed = count_(absl::StrCat(layout.needle, " ", kQuestion));
   if (!fixed.ok()) return fixed.status();
+  const absl::StatusOr<uint64_t> needle = count_(layout.needle);
+  if (!needle.ok()) return needle.status();
   const auto tokens_at = [&](size_t i) { return filler_.at(layout.first_sentence + i).num_tokens; };
   size_t num_sentences = 0;
   uint64_t estimate = *fixed + kBosTokens;
@@ -129,6 +131,7 @@ absl::StatusOr<Trial> PasskeyTask::FitToLength(const Layout& layout,
   if (trial.context.empty()) {
     return TooShort(max_prompt_tokens);
   }
+  trial.needle_tokens = *needle;
   trial.needle_distance_tokens = *fixed;
   for (size_t i = NeedleIndex(layout.depth, fitted_sentences); i < fitted_sentences; ++i) {
     trial.needle_distance_tokens += tokens_at(i);

@@ -7,7 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
+#include "client/eval/csv.h"
 #include "client/status.h"
 
 namespace folio::eval {
@@ -27,11 +27,6 @@ void AddTo(const TrialResult& result, Cell* cell) {
 }
 
 double AccuracyPercent(const Cell& cell) { return 100.0 * cell.num_correct / cell.num_answers; }
-
-std::string CsvField(const std::string& text) {
-  if (text.find_first_of("\",\r\n") == std::string::npos) return text;
-  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
-}
 
 }  // namespace
 
@@ -92,23 +87,30 @@ std::string FormatTable(const std::vector<Row>& rows) {
   return table;
 }
 
+std::string CsvHeader() {
+  return "strategy,target_tokens,trial,depth,expected,answer,correct,prompt_tokens,"
+         "needle_distance_tokens,needle_in_window,ttft_seconds,device_kv_bytes_peak,error\n";
+}
+
+std::string CsvRecord(const TrialResult& result) {
+  const bool ok = result.status.ok();
+  const std::string in_window =
+      result.needle_in_window.has_value() ? (*result.needle_in_window ? "1" : "0") : "";
+  std::string record =
+      absl::StrCat(CsvField(result.strategy), ",", result.target_tokens, ",", result.trial_idx, ",",
+                   absl::StrFormat("%.4f", result.depth), ",", CsvField(result.expected), ",",
+                   CsvField(result.answer), ",");
+  absl::StrAppend(&record, ok ? (result.correct ? "1" : "0") : "", ",", result.prompt_tokens, ",",
+                  result.needle_distance_tokens, ",", in_window, ",",
+                  ok ? absl::StrFormat("%.6f", result.ttft_seconds) : "", ",",
+                  ok ? absl::StrCat(result.device_kv_bytes_peak) : "", ",",
+                  ok ? "" : CsvField(client::FormatError(result.status)), "\n");
+  return record;
+}
+
 std::string FormatCsv(const std::vector<TrialResult>& results) {
-  std::string csv =
-      "strategy,target_tokens,trial,depth,expected,answer,correct,prompt_tokens,"
-      "needle_distance_tokens,needle_in_window,ttft_seconds,device_kv_bytes_peak,error\n";
-  for (const TrialResult& result : results) {
-    const bool ok = result.status.ok();
-    const std::string in_window =
-        result.needle_in_window.has_value() ? (*result.needle_in_window ? "1" : "0") : "";
-    absl::StrAppend(&csv, CsvField(result.strategy), ",", result.target_tokens, ",",
-                    result.trial_idx, ",", absl::StrFormat("%.4f", result.depth), ",",
-                    CsvField(result.expected), ",", CsvField(result.answer), ",");
-    absl::StrAppend(&csv, ok ? (result.correct ? "1" : "0") : "", ",", result.prompt_tokens, ",",
-                    result.needle_distance_tokens, ",", in_window, ",",
-                    ok ? absl::StrFormat("%.6f", result.ttft_seconds) : "", ",",
-                    ok ? absl::StrCat(result.device_kv_bytes_peak) : "", ",",
-                    ok ? "" : CsvField(client::FormatError(result.status)), "\n");
-  }
+  std::string csv = CsvHeader();
+  for (const TrialResult& result : results) csv += CsvRecord(result);
   return csv;
 }
 
@@ -153,38 +155,12 @@ std::string FormatGrid(const DepthGrid& grid) {
   return table;
 }
 
-namespace {
-
-// The fields of one line, or of several if a quoted field has line ends. Moves `at` behind it.
-std::vector<std::string> CsvLine(const std::string& csv, size_t* at) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (; *at < csv.size(); ++*at) {
-    const char c = csv[*at];
-    if (quoted && c == '"' && *at + 1 < csv.size() && csv[*at + 1] == '"') {
-      fields.back() += csv[++*at];
-    } else if (c == '"') {
-      quoted = !quoted;
-    } else if (c == ',' && !quoted) {
-      fields.emplace_back();
-    } else if (c == '\n' && !quoted) {
-      ++*at;
-      return fields;
-    } else {
-      fields.back() += c;
-    }
-  }
-  return fields;
-}
-
-}  // namespace
-
 absl::StatusOr<std::vector<TrialResult>> ParseCsv(const std::string& csv) {
   std::vector<TrialResult> results;
   size_t at = 0;
-  CsvLine(csv, &at);
+  ReadCsvRecord(csv, &at);
   for (int line = 2; at < csv.size(); ++line) {
-    const std::vector<std::string> f = CsvLine(csv, &at);
+    const std::vector<std::string> f = ReadCsvRecord(csv, &at);
     TrialResult r;
     const bool whole = f.size() == 13 && absl::SimpleAtoi(f[1], &r.target_tokens) &&
                        absl::SimpleAtoi(f[2], &r.trial_idx) && absl::SimpleAtod(f[3], &r.depth) &&

@@ -39,7 +39,9 @@ std::vector<Row> SummarizeResults(const std::vector<TrialResult>& results);
 // Accuracy in percent per strategy and length; "-" without answers, "!" after cells with errors.
 std::string FormatTable(const std::vector<Row>& rows);
 
-// One line per trial under a header line; fields are quoted where RFC 4180 wants it.
+// One record per trial.
+std::string CsvHeader();
+std::string CsvRecord(const TrialResult& result);
 std::string FormatCsv(const std::vector<TrialResult>& results);
 
 // The part of right answers by depth of the needle and length: one grid per strategy.
@@ -52,8 +54,8 @@ struct DepthGrid {
 std::vector<DepthGrid> GridByDepth(const std::vector<TrialResult>& results, int num_depths);
 std::string FormatGrid(const DepthGrid& grid);
 
-// Results that FormatCsv wrote, those without an answer left out. Errors: INVALID_ARGUMENT naming
-// the line.
+// Results as CsvRecord wrote them, those without an answer left out. Errors: INVALID_ARGUMENT
+// naming the line.
 absl::StatusOr<std::vector<TrialResult>> ParseCsv(const std::string& csv);
 
 // {"strategy", "target_tokens", "trial", "depth", "expected", "answer", "correct", "prompt_tokens",

@@ -21,6 +21,7 @@ struct Trial {
   uint64_t prompt_tokens = 0;
   // Tokens from the first one of the needle to the end of the prompt.
   uint64_t needle_distance_tokens = 0;
+  uint64_t needle_tokens = 0;
 };
 
 // Const calls are thread-safe.

@@ -146,7 +146,7 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
   const bool truncated = plan.truncation.enabled();
   const int64_t num_kept =
       NumKeptTokens(plan.truncation, total - spec.stop.max_new_tokens, spec.stop.max_new_tokens);
-  if (spec.max_evidence_spans > 0 && !plan.selection.enabled()) {
+  if ((spec.max_evidence_spans > 0 || spec.layer_evidence) && !plan.selection.enabled()) {
     return absl::UnimplementedError(absl::StrCat(
         spec.attention.strategy.name,
         " cannot give evidence: its heads choose no parts of the text. Only long_heads "

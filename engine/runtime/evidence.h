@@ -18,15 +18,23 @@ class EvidenceCounter {
   static constexpr int kLayerGroups = 4;
 
   // The choices made for the token that is being answered.
-  void Add(const ChunkPicks& picks, int num_layers);
+  void Add(const ChunkPicks& picks, const ChunkSelection& selection, int num_layers);
 
   // The chunks with most votes, at most `max_spans`, the most first; ties: the earlier one. Spans
   // end at num_tokens at the latest. Text and tokens are left to the caller.
-  EvidenceEvent Report(int chunk_tokens, int64_t num_tokens, size_t max_spans) const;
+  std::vector<EvidenceEvent::Span> Spans(int chunk_tokens, int64_t num_tokens,
+                                         size_t max_spans) const;
+
+  // Every choice, layer by layer; empty if there was none.
+  std::vector<EvidenceEvent::Layer> Layers() const;
 
  private:
-  using Votes = std::vector<int64_t>;  // [kLayerGroups]
-  std::map<int64_t, Votes> votes_;
+  struct Count {
+    int64_t votes = 0;
+    int64_t first_votes = 0;
+  };
+  std::map<int64_t, std::vector<Count>> counts_;  // by chunk: [num_layers]
+  int num_layers_ = 0;
   int64_t num_choices_ = 0;
 };
 

@@ -27,7 +27,7 @@ Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
       detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),
       stops_(spec.stop.stop_strings) {
   sequence.generates = true;
-  if (spec.max_evidence_spans > 0) sequence.picks = &picks_;
+  if (WantsEvidence()) sequence.picks = &picks_;
   sequence.tokens = std::make_shared<std::vector<int32_t>>(std::move(spec.tokens));
 }
 
@@ -89,12 +89,19 @@ bool Generation::Accept(std::span<const float> logits, Sampler* sampler) {
 
 void Generation::NoteEvidence(int num_layers) {
   // Rows that do not choose yet leave no picks.
-  if (sequence.picks != nullptr && !picks_.picks.empty()) evidence_.Add(picks_, num_layers);
+  if (sequence.picks == nullptr || picks_.picks.empty()) return;
+  evidence_.Add(picks_, sequence.plan.selection, num_layers);
 }
 
 void Generation::SendEvidence() {
-  EvidenceEvent event = evidence_.Report(sequence.plan.selection.chunk_tokens, sequence.num_prompt,
-                                         spec.max_evidence_spans);
+  const ChunkSelection& selection = sequence.plan.selection;
+  const int64_t last_query = sequence.num_known - 1;
+  EvidenceEvent event;
+  event.spans = evidence_.Spans(selection.chunk_tokens, sequence.num_prompt,
+                                static_cast<size_t>(spec.max_evidence_spans));
+  event.chunk_tokens = selection.chunk_tokens;
+  event.candidates_end = ViewChunks(selection, last_query, false).candidates_end;
+  if (spec.layer_evidence) event.layers = evidence_.Layers();
   for (EvidenceEvent::Span& span : event.spans) {
     for (int64_t i = span.token_begin; i < span.token_end; ++i) {
       const bool of_document = i < sequence.tokens_begin;
@@ -106,7 +113,7 @@ void Generation::SendEvidence() {
 
 void Generation::Complete(FinishReason reason, std::optional<int32_t> stop_token,
                           std::optional<std::string> stop_string) {
-  if (spec.max_evidence_spans > 0) SendEvidence();
+  if (WantsEvidence()) SendEvidence();
   const SteadyTime now = Now();
   CompletedEvent done;
   done.reason = reason;

@@ -58,6 +58,7 @@ class Generation {
  private:
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
   void PrepareSeen(size_t vocab_size);
+  bool WantsEvidence() const { return spec.max_evidence_spans > 0 || spec.layer_evidence; }
   void SendEvidence();
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,
                 std::optional<std::string> stop_string);

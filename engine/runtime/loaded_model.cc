@@ -9,6 +9,7 @@
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint.h"
+#include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
 
 namespace folio {
@@ -119,6 +120,21 @@ void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* mod
   info.eos_tokens = model->config.eos_token_ids;
 }
 
+// tokenizer.model, which is the original where there are both, or tokenizer.json.
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& model_dir,
+                                                         int vocab_size, bool required) {
+  const std::filesystem::path dir(model_dir);
+  if (std::filesystem::exists(dir / "tokenizer.model")) {
+    return SentencePieceTokenizer::Open((dir / "tokenizer.model").string(), vocab_size);
+  }
+  if (std::filesystem::exists(dir / "tokenizer.json")) {
+    return BpeTokenizer::Open((dir / "tokenizer.json").string(), vocab_size);
+  }
+  if (!required) return nullptr;
+  return absl::NotFoundError(
+      absl::StrCat(model_dir, " has neither tokenizer.model nor tokenizer.json"));
+}
+
 }  // namespace
 
 int ScoreRows(const EngineOptions& options, const ModelShape& shape) {
@@ -131,13 +147,9 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
   FOLIO_RETURN_IF_ERROR(CheckOptions(options));
   auto model = std::make_unique<LoadedModel>();
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
-  const std::filesystem::path tokenizer_file =
-      std::filesystem::path(options.model_dir) / "tokenizer.model";
-  if (tokenizer_required || std::filesystem::exists(tokenizer_file)) {
-    FOLIO_ASSIGN_OR_RETURN(
-        model->tokenizer,
-        SentencePieceTokenizer::Open(tokenizer_file.string(), model->config.shape.vocab_size));
-  }
+  FOLIO_ASSIGN_OR_RETURN(
+      model->tokenizer,
+      OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllTensors(model->config));
   FOLIO_ASSIGN_OR_RETURN(model->backend, MakeBackend(options));

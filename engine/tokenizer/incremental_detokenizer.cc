@@ -18,8 +18,8 @@ std::string IncrementalDetokenizer::Add(int32_t token) {
     text = Flush();
     text += kReplacementCharacter;
   } else if (const Piece& piece = tokenizer_.pieces()[static_cast<size_t>(token)];
-             piece.kind == PieceKind::kByte) {
-    text = AddByte(piece.text[0]);
+             piece.kind == PieceKind::kBytes) {
+    for (const char byte : piece.text) text += AddByte(byte);
   } else {
     text = Flush();
     if (!text.empty()) drops_spaces_ = false;

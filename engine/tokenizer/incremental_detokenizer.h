@@ -7,9 +7,9 @@
 
 namespace folio {
 
-// Turns generated tokens into text one at a time, on the borders of UTF-8 characters. Bytes given
-// as byte pieces ("<0xE2>") are kept until their character is complete; a byte that can no longer
-// become part of one is given out as U+FFFD. Control pieces give no text. O(1) per token.
+// Turns generated tokens into text one at a time, on the borders of UTF-8 characters. Bytes of
+// pieces that are no whole characters are kept until their character is complete; a byte that can
+// no longer become part of one is given out as U+FFFD. Control pieces give no text. O(1) per token.
 //
 // All texts of Add and Flush together equal Tokenizer::Decode of all tokens for kWholeText. For
 // kContinuation they equal the same text, but with a leading space kept: "▁the" after a prompt is

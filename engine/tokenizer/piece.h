@@ -11,7 +11,7 @@ inline constexpr std::string_view kSpaceSymbol = "\xE2\x96\x81";
 
 enum class PieceKind : uint8_t {
   kText,     // stands for its text
-  kByte,     // stands for one byte of a UTF-8 character ("<0xE2>")
+  kBytes,    // stands for bytes that are no whole characters ("<0xE2>")
   kControl,  // <s>, </s> and the like: stands for no text
   kUnknown,  // stands for text that the vocabulary cannot say
 };

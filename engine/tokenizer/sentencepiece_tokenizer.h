@@ -29,7 +29,9 @@ class SentencePieceTokenizer final : public Tokenizer {
   int32_t eos_id() const override { return processor_->traits().eos_id; }
   int32_t unk_id() const override { return processor_->traits().unk_id; }
   LeadingSpace leading_space() const override;
-  bool can_cut_at_spaces() const override { return processor_->traits().can_cut_at_spaces; }
+  SpaceCut space_cut() const override {
+    return processor_->traits().can_cut_at_spaces ? SpaceCut::kDropsSpace : SpaceCut::kNever;
+  }
 
  private:
   explicit SentencePieceTokenizer(std::unique_ptr<SpmProcessor> processor)

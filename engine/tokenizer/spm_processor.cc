@@ -48,7 +48,7 @@ Piece MakePiece(const ModelProto::SentencePiece& entry, const std::string& unkno
       piece.text = unknown_text;
       break;
     case ModelProto::SentencePiece::BYTE:
-      piece.kind = PieceKind::kByte;
+      piece.kind = PieceKind::kBytes;
       piece.text = ByteOf(piece.name);
       break;
     default:

@@ -13,12 +13,20 @@ namespace {
 // Bounds the memory of the tokenizer, and the time before the first tokens come out.
 constexpr size_t kSliceBytes = 4 << 10;
 
-// Whether text[at] is a single space between two other characters. A kSpaceSymbol of the text's
-// own counts as a space. REQUIRES: 0 < at, and text has a byte after `at`.
+bool Has(std::string_view set, char c) { return set.find(c) != std::string_view::npos; }
+
+// Whether text[at] is a single space between two other characters. Line ends and the like count as
+// spaces, and so does all beyond ASCII that begins as spaces there do (U+0085, U+00A0, U+1680,
+// U+2000 to U+205F, U+2581, which is kSpaceSymbol, U+3000): the rest of a character may not have
+// arrived. REQUIRES: 0 < at, and text has a byte after `at`.
 bool IsSafeCut(std::string_view text, size_t at) {
-  if (text[at] != ' ' || text[at - 1] == ' ' || text[at + 1] == ' ') return false;
-  // The symbol's first byte is enough to say no: the rest may not have arrived.
-  return text[at + 1] != kSpaceSymbol[0] && !text.substr(0, at).ends_with(kSpaceSymbol);
+  constexpr std::string_view kSpaces = " \t\n\v\f\r";
+  constexpr std::string_view kFirstBytes = "\xC2\xE1\xE2\xE3";
+  if (text[at] != ' ') return false;
+  if (Has(kSpaces, text[at + 1]) || Has(kFirstBytes, text[at + 1])) return false;
+  size_t before = at - 1;
+  while (before > 0 && (text[before] & 0xC0) == 0x80) --before;
+  return !Has(kSpaces, text[before]) && !Has(kFirstBytes, text[before]);
 }
 
 }  // namespace
@@ -35,7 +43,8 @@ absl::Status StreamingTokenizer::Add(std::string_view bytes, std::vector<int32_t
 absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<int32_t>* ids) {
   held_ += bytes;
   FOLIO_RETURN_IF_ERROR(CheckUtf8());
-  if (!tokenizer_.can_cut_at_spaces() || held_.size() < kMinSegmentBytes) return absl::OkStatus();
+  if (tokenizer_.space_cut() == Tokenizer::SpaceCut::kNever || held_.size() < kMinSegmentBytes)
+    return absl::OkStatus();
   const size_t cut = FindCut();
   if (cut == 0) {
     // The last byte waits for its neighbour.
@@ -43,9 +52,10 @@ absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<in
     return absl::OkStatus();
   }
   FOLIO_RETURN_IF_ERROR(EncodeSegment(std::string_view(held_).substr(0, cut), ids));
-  held_.erase(0, cut + 1);
-  text_offset_ += cut + 1;
-  valid_bytes_ -= cut + 1;
+  const size_t taken = tokenizer_.space_cut() == Tokenizer::SpaceCut::kDropsSpace ? cut + 1 : cut;
+  held_.erase(0, taken);
+  text_offset_ += taken;
+  valid_bytes_ -= taken;
   // FindCut took the last place there was.
   searched_bytes_ = held_.empty() ? 0 : held_.size() - 1;
   return absl::OkStatus();

@@ -14,9 +14,9 @@ namespace folio {
 // Encodes a text that arrives in byte parts, which may end inside a UTF-8 character. Tokens come
 // out as soon as they are certain; all of them together equal Encode of the whole text exactly.
 //
-// Where the tokenizer allows it (can_cut_at_spaces), the text is encoded in segments of at least
-// kMinSegmentBytes, cut before a single space between two other characters; the space is dropped,
-// since the tokenizer puts one before every text. Otherwise, and in a text without such a place,
+// Where the tokenizer allows it (space_cut), the text is encoded in segments of at least
+// kMinSegmentBytes, cut before a single space between two other characters; the space is dropped
+// if the tokenizer puts one before every text. Otherwise, and in a text without such a place,
 // everything is held until Finish. One text, one thread; the tokenizer must outlive it.
 class StreamingTokenizer {
  public:

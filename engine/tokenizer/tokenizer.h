@@ -41,9 +41,14 @@ class Tokenizer {
   };
   virtual LeadingSpace leading_space() const = 0;
 
-  // Whether a text may be cut before a space between two other characters and the parts, the
-  // second without that space, encoded on their own: Encode(a + " " + b) = Encode(a), Encode(b).
-  virtual bool can_cut_at_spaces() const = 0;
+  // Whether a text may be cut at a space between two other characters and the parts encoded on
+  // their own.
+  enum class SpaceCut : uint8_t {
+    kNever,
+    kDropsSpace,  // Encode(a + " " + b) = Encode(a), Encode(b)
+    kKeepsSpace,  // Encode(a + " " + b) = Encode(a), Encode(" " + b)
+  };
+  virtual SpaceCut space_cut() const = 0;
 
   int32_t vocab_size() const { return static_cast<int32_t>(pieces().size()); }
   bool Contains(int32_t id) const { return id >= 0 && id < vocab_size(); }

@@ -75,6 +75,7 @@ struct GenerateSpec {
   int num_top_logprobs = 0;
   // Spans of the evidence that are reported; 0: none is wanted.
   int max_evidence_spans = 0;
+  bool layer_evidence = false;
   // Fails with DEADLINE_EXCEEDED at the next step after this time.
   std::optional<SteadyTime> deadline;
 };
@@ -135,7 +136,20 @@ struct EvidenceEvent {
     double share = 0;
     std::vector<int32_t> tokens;
   };
+  // All choices of one layer, chunks ascending.
+  struct Layer {
+    struct Chunk {
+      int64_t chunk = 0;
+      int64_t votes = 0;
+      int64_t first_votes = 0;  // as the best of a head's choices
+    };
+    std::vector<Chunk> chunks;
+  };
   std::vector<Span> spans;  // most votes first
+  // Empty unless asked for. Chunks [1, candidates_end) were open to choice for the last token.
+  std::vector<Layer> layers;
+  int chunk_tokens = 0;
+  int64_t candidates_end = 0;
 };
 // Of a scored stream: log-probabilities of the tokens at first_position and on, each under all
 // tokens before it.

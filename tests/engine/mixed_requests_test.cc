@@ -26,7 +26,7 @@ class NoText final : public Tokenizer {
   int32_t eos_id() const override { return 2; }
   int32_t unk_id() const override { return 0; }
   LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
-  bool can_cut_at_spaces() const override { return true; }
+  SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
 
  private:
   std::vector<Piece> pieces_;

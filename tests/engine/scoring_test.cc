@@ -125,17 +125,27 @@ TEST(EvidenceCounter, CountsVotesByLayerGroup) {
   ChunkPicks picks;
   picks.picks = {{5, 1}, {3, 0}, {5, 1}, {-1, 0}, {3, 2}, {5, 1}, {7, 1}, {5, 0}};
   EvidenceCounter counter;
-  counter.Add(picks, 2);
-  counter.Add(picks, 2);
-  const EvidenceEvent report = counter.Report(16, 120, 2);
-  ASSERT_EQ(report.spans.size(), 2u);
-  EXPECT_EQ(report.spans[0].token_begin, 80);
-  EXPECT_EQ(report.spans[0].token_end, 96);
-  EXPECT_EQ(report.spans[0].votes, 8);
-  EXPECT_THAT(report.spans[0].votes_by_layer_group, testing::ElementsAre(4, 4));
-  EXPECT_DOUBLE_EQ(report.spans[0].share, 8.0 / 14);
-  EXPECT_EQ(report.spans[1].token_begin, 48);
-  EXPECT_EQ(counter.Report(16, 120, 9).spans.back().token_end, 120);
+  ChunkSelection selection;
+  selection.num_free_picks = 2;
+  counter.Add(picks, selection, 2);
+  counter.Add(picks, selection, 2);
+  const std::vector<EvidenceEvent::Span> spans = counter.Spans(16, 120, 2);
+  ASSERT_EQ(spans.size(), 2u);
+  EXPECT_EQ(spans[0].token_begin, 80);
+  EXPECT_EQ(spans[0].token_end, 96);
+  EXPECT_EQ(spans[0].votes, 8);
+  EXPECT_THAT(spans[0].votes_by_layer_group, testing::ElementsAre(4, 4));
+  EXPECT_DOUBLE_EQ(spans[0].share, 8.0 / 14);
+  EXPECT_EQ(spans[1].token_begin, 48);
+  EXPECT_EQ(counter.Spans(16, 120, 9).back().token_end, 120);
+  const std::vector<EvidenceEvent::Layer> layers = counter.Layers();
+  ASSERT_EQ(layers.size(), 2u);
+  ASSERT_EQ(layers[1].chunks.size(), 3u);
+  EXPECT_EQ(layers[0].chunks[1].chunk, 5);
+  EXPECT_EQ(layers[0].chunks[1].votes, 4);
+  EXPECT_EQ(layers[0].chunks[1].first_votes, 4);
+  EXPECT_EQ(layers[1].chunks[1].chunk, 5);
+  EXPECT_EQ(layers[1].chunks[1].first_votes, 0);
 }
 
 }  // namespace

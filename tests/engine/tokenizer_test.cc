@@ -124,9 +124,9 @@ TEST(SentencePieceTokenizer, KnowsItsVocabulary) {
   EXPECT_EQ(tokenizer->unk_id(), 0);
   EXPECT_EQ(tokenizer->pieces()[1].kind, PieceKind::kControl);
   EXPECT_EQ(tokenizer->pieces()[1].text, "");
-  EXPECT_EQ(tokenizer->pieces()[12].kind, PieceKind::kByte);
+  EXPECT_EQ(tokenizer->pieces()[12].kind, PieceKind::kBytes);
   EXPECT_EQ(tokenizer->pieces()[12].text, "\t");
-  EXPECT_TRUE(tokenizer->can_cut_at_spaces());
+  EXPECT_EQ(tokenizer->space_cut(), Tokenizer::SpaceCut::kDropsSpace);
   EXPECT_EQ(tokenizer->leading_space(), Tokenizer::LeadingSpace::kFirstDropped);
 }
 
@@ -167,7 +167,7 @@ TEST(StreamingTokenizer, EqualsEncodeForEveryKindOfModel) {
   models.back().Add("<tool>", 0, SpmModelBuilder::kUserDefined);
   for (const SpmModelBuilder& model : models) {
     const auto tokenizer = Make(model);
-    EXPECT_TRUE(tokenizer->can_cut_at_spaces());
+    EXPECT_EQ(tokenizer->space_cut(), Tokenizer::SpaceCut::kDropsSpace);
     for (uint32_t seed = 0; seed < 8; ++seed) {
       ExpectStreamsLikeEncode(*tokenizer, RandomText(50'000, seed), {seed});
     }
@@ -186,7 +186,7 @@ TEST(StreamingTokenizer, HoldsTheTextWhenACutWouldShow) {
   models[7] = SpmModelBuilder().AddCharacters("abcde");  // a space is unknown
   for (size_t i = 0; i < models.size(); ++i) {
     const auto tokenizer = Make(models[i]);
-    EXPECT_FALSE(tokenizer->can_cut_at_spaces()) << i;
+    EXPECT_EQ(tokenizer->space_cut(), Tokenizer::SpaceCut::kNever) << i;
     ExpectStreamsLikeEncode(*tokenizer, RandomText(20'000, 1), {1});
   }
 }

@@ -25,6 +25,17 @@ HEADERS = [
     ({"a": {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]}}, 8),
 ]
 
+SPLIT = {"type": "Split", "pattern": {"Regex": r"\p{N}{1,3}|\s+(?!\S)"}, "behavior": "Isolated", "invert": False}
+BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False}
+TOKENIZERS = [
+    {"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}, "pre_tokenizer": BYTE_LEVEL},
+    {"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]], "ignore_merges": True},
+     "normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [SPLIT, BYTE_LEVEL]},
+     "added_tokens": [{"id": 3, "content": "<s>", "special": True}],
+     "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {}}],
+                        "special_tokens": {"<s>": {"ids": [3]}}}},
+]
+
 TEXTS = [b"plain text", "é ▁ 😀 文".encode(), b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\x80\xff"]
 
 
@@ -51,6 +62,9 @@ def main():
     write("shard_index", 1, json.dumps({"weight_map": {"x": "../x.safetensors"}}).encode())
     for i, text in enumerate(TEXTS):
         write("utf8", i, text)
+        write("bpe", i, text + b" and  more\n'll 123")
+    for i, tokenizer in enumerate(TOKENIZERS):
+        write("tokenizer_json", i, json.dumps(tokenizer).encode())
 
 
 if __name__ == "__main__":

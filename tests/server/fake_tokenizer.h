@@ -33,7 +33,7 @@ class FakeTokenizer final : public Tokenizer {
   int32_t eos_id() const override { return 2; }
   int32_t unk_id() const override { return 0; }
   LeadingSpace leading_space() const override { return LeadingSpace::kFirstDropped; }
-  bool can_cut_at_spaces() const override { return true; }
+  SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
 
   // Blocks until so many texts wait in Encode.
   void WaitUntilHolding(int count = 1) const;

@@ -84,6 +84,33 @@ class SystemTest(unittest.TestCase):
         refused = self.server.folio("ask", "--question", "hi", "--strategy", "streaming", "--evidence", 1)
         self.assertIn("streaming cannot give evidence", refused.stderr)
 
+    def test_coverage_finds_the_needle_and_resumes_from_its_file(self):
+        table = self.path("coverage.csv", "")
+        command = ["--json", "eval", "coverage", "--tokens", 2048, "--trials", 3, "--output", table]
+        done = self.server.folio(*command)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [json.loads(line)["coverage"] for line in done.stdout.splitlines()]
+        self.assertEqual(rows[-1]["layer"], "all")
+        self.assertGreater(max(r["right_first"] for r in rows), 0.3)
+        for row in rows:
+            self.assertTrue(0 < row["coverage"] <= 1 and 0 < row["uniformity"] <= 1, row)
+        again = self.server.folio(*command, "--resume")
+        self.assertEqual(again.stdout, done.stdout)
+        refused = self.server.folio("eval", "coverage", "--tokens", 2048, "--trials", 1, "--strategies", "full")
+        self.assertIn("cannot give evidence", refused.stderr)
+
+    def test_an_interrupted_measurement_keeps_its_answers(self):
+        table = self.path("passkey.csv", "")
+        command = ["eval", "passkey", "--tokens", 512, "--trials", 4, "--strategies", "full", "--output", table]
+        first = self.server.folio(*command)
+        lines = pathlib.Path(table).read_text().splitlines()
+        self.assertEqual(len(lines), 5, first.stderr)
+        pathlib.Path(table).write_text("\n".join(lines[:3]) + "\nfull,51")
+        again = self.server.folio(*command, "--resume")
+        self.assertEqual(again.stdout, first.stdout)
+        self.assertEqual([line.split(",")[:8] for line in pathlib.Path(table).read_text().splitlines()],
+                         [line.split(",")[:8] for line in lines])
+
     def test_score_sums_up_and_needs_bounded_memory_under_a_window(self):
         path = self.path("score.txt", haystack(120, 11111))
         lines = [json.loads(line) for line in self.server.folio(

@@ -1,0 +1,195 @@
+#include "engine/tokenizer/bpe_tokenizer.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/mapped_file.h"
+#include "engine/base/status_macros.h"
+#include "engine/tokenizer/byte_level.h"
+#include "engine/tokenizer/incremental_detokenizer.h"
+#include "engine/tokenizer/utf8.h"
+
+namespace folio {
+namespace {
+
+constexpr size_t kMaxFileBytes = 256 << 20;
+constexpr size_t kMaxTextBytes = 256 << 20;
+
+// Patterns that never match across a space between two other characters, of Qwen2 and Llama 3.
+constexpr char kQwen2Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr char kLlama3Pattern[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+bool StopsAtSpaces(const std::string& pattern) {
+  return pattern == kGpt2Pattern || pattern == kQwen2Pattern || pattern == kLlama3Pattern;
+}
+
+// Whether a cut before the space of "x y" would cut the token.
+bool HasInnerSpace(const std::string& content) {
+  for (size_t i = 1; i < content.size(); ++i) {
+    if (content[i] == ' ' && content[i - 1] != ' ') return true;
+  }
+  return false;
+}
+
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+absl::StatusOr<std::string> Nfc(std::string_view text) {
+  utf8proc_uint8_t* composed = nullptr;
+  const utf8proc_ssize_t size =
+      utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                   static_cast<utf8proc_ssize_t>(text.size()), &composed,
+                   static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  if (size < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text cannot be normalised: ", utf8proc_errmsg(size)));
+  }
+  std::string result(reinterpret_cast<const char*>(composed), static_cast<size_t>(size));
+  std::free(composed);
+  return result;
+}
+
+// Characters that stand for no byte stay: such a token can be generated but not read.
+std::string BytesOf(const std::string& token) { return ByteLevelBytes(token).value_or(token); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::Open(const std::string& path,
+                                                                 int max_vocab_size) {
+  FOLIO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxFileBytes));
+  return FromJson(path, text, max_vocab_size);
+}
+
+absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::FromJson(const std::string& what,
+                                                                     std::string_view text,
+                                                                     int max_vocab_size) {
+  FOLIO_ASSIGN_OR_RETURN(const TokenizerJson file, ParseTokenizerJson(what, text));
+  const auto about = [&](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
+  };
+  int32_t last_id = file.bos_id;
+  for (const auto& [token, id] : file.vocab) last_id = std::max(last_id, id);
+  for (const AddedToken& token : file.added) last_id = std::max(last_id, token.id);
+  if (last_id >= max_vocab_size) {
+    return about(absl::InvalidArgumentError(absl::StrCat(
+        "has the token id ", last_id, ", the model's vocab_size is ", max_vocab_size)));
+  }
+  BpeModel::Source source;
+  source.whole_words_first = file.ignore_merges;
+  for (const auto& [token, id] : file.vocab) source.vocab.emplace_back(BytesOf(token), id);
+  for (const auto& [left, right] : file.merges) {
+    source.merges.emplace_back(BytesOf(left), BytesOf(right));
+  }
+  auto model = BpeModel::Create(source);
+  if (!model.ok()) return about(model.status());
+  auto splitter = TextSplitter::Create(file.patterns);
+  if (!splitter.ok()) return about(splitter.status());
+  return std::unique_ptr<BpeTokenizer>(
+      new BpeTokenizer(file, *std::move(model), *std::move(splitter)));
+}
+
+BpeTokenizer::BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitter splitter)
+    : model_(std::move(model)),
+      splitter_(std::move(splitter)),
+      nfc_(file.nfc),
+      bos_id_(file.bos_id) {
+  FillPieces(file);
+  bool cuts = !file.patterns.empty() && StopsAtSpaces(file.patterns.front());
+  for (const AddedToken& token : file.added) {
+    if (token.special) continue;
+    (token.normalized ? normalized_added_ : raw_added_).push_back(token);
+    cuts = cuts && !HasInnerSpace(token.content);
+  }
+  for (auto* added : {&raw_added_, &normalized_added_}) {
+    std::stable_sort(added->begin(), added->end(), [](const AddedToken& a, const AddedToken& b) {
+      return a.content.size() > b.content.size();
+    });
+  }
+  if (cuts) space_cut_ = SpaceCut::kKeepsSpace;
+}
+
+void BpeTokenizer::FillPieces(const TokenizerJson& file) {
+  const auto at = [&](int32_t id) -> Piece& {
+    // Ids that the file leaves out stand for nothing.
+    if (static_cast<size_t>(id) >= pieces_.size()) {
+      pieces_.resize(id + 1, {PieceKind::kControl, "", ""});
+    }
+    return pieces_[id];
+  };
+  for (const auto& [token, id] : file.vocab) {
+    std::string text = BytesOf(token);
+    const PieceKind kind = IsValidUtf8(text) ? PieceKind::kText : PieceKind::kBytes;
+    at(id) = {kind, token, std::move(text)};
+  }
+  for (const AddedToken& token : file.added) {
+    at(token.id) = token.special ? Piece{PieceKind::kControl, token.content, ""}
+                                 : Piece{PieceKind::kText, token.content, token.content};
+  }
+}
+
+template <typename Between>
+absl::Status BpeTokenizer::SplitAt(const std::vector<AddedToken>& added, std::string_view text,
+                                   std::vector<int32_t>* ids, Between between) {
+  if (added.empty()) return between(text);
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size();) {
+    const auto found = std::find_if(added.begin(), added.end(), [&](const AddedToken& token) {
+      return text.substr(at).starts_with(token.content);
+    });
+    if (found == added.end()) {
+      ++at;
+      continue;
+    }
+    FOLIO_RETURN_IF_ERROR(between(text.substr(begin, at - begin)));
+    ids->push_back(found->id);
+    begin = at += found->content.size();
+  }
+  return between(text.substr(begin));
+}
+
+absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text) const {
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text has ", text.size(), " bytes, the limit is ", kMaxTextBytes));
+  }
+  if (const size_t valid = ValidUtf8Prefix(text); valid != text.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("the text is not valid UTF-8 at byte ", valid));
+  }
+  std::vector<int32_t> ids;
+  FOLIO_RETURN_IF_ERROR(SplitAt(raw_added_, text, &ids, [&](std::string_view part) -> absl::Status {
+    if (!nfc_ || IsAscii(part)) return EncodeNormalized(part, &ids);
+    FOLIO_ASSIGN_OR_RETURN(const std::string composed, Nfc(part));
+    return EncodeNormalized(composed, &ids);
+  }));
+  return ids;
+}
+
+absl::Status BpeTokenizer::EncodeNormalized(std::string_view text,
+                                            std::vector<int32_t>* ids) const {
+  return SplitAt(normalized_added_, text, ids, [&](std::string_view part) {
+    return splitter_.Split(part, [&](std::string_view word) { model_.Encode(word, ids); });
+  });
+}
+
+absl::StatusOr<std::string> BpeTokenizer::Decode(std::span<const int32_t> ids) const {
+  IncrementalDetokenizer detokenizer(*this, IncrementalDetokenizer::Start::kWholeText);
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!Contains(id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token id ", id, " is not in [0, ", vocab_size(), ")"));
+    }
+    text += detokenizer.Add(id);
+  }
+  return text + detokenizer.Flush();
+}
+
+}  // namespace folio

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/tokenizer/bpe_model.h"
+#include "engine/tokenizer/text_splitter.h"
+#include "engine/tokenizer/tokenizer.h"
+#include "engine/tokenizer/tokenizer_json.h"
+
+namespace folio {
+
+// A Hugging Face tokenizer.json of the byte-level BPE kind as a Tokenizer. Special tokens of the
+// file are never found in a text: what a user writes cannot pose as one.
+class BpeTokenizer final : public Tokenizer {
+ public:
+  // `max_vocab_size` is the model's vocab_size: a token id of the file must have an embedding.
+  // Errors: NOT_FOUND; INVALID_ARGUMENT and UNIMPLEMENTED as ParseTokenizerJson.
+  static absl::StatusOr<std::unique_ptr<BpeTokenizer>> Open(const std::string& path,
+                                                            int max_vocab_size);
+  // The same from the text of a file; `what` names it in messages.
+  static absl::StatusOr<std::unique_ptr<BpeTokenizer>> FromJson(const std::string& what,
+                                                                std::string_view text,
+                                                                int max_vocab_size);
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
+
+  const std::vector<Piece>& pieces() const override { return pieces_; }
+  int32_t bos_id() const override { return bos_id_; }
+  int32_t eos_id() const override { return -1; }
+  int32_t unk_id() const override { return -1; }
+  LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
+  SpaceCut space_cut() const override { return space_cut_; }
+
+ private:
+  using AddedToken = TokenizerJson::AddedToken;
+
+  BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitter splitter);
+  void FillPieces(const TokenizerJson& file);
+
+  // Calls `between` for the text around the given added tokens, and appends their ids.
+  template <typename Between>
+  static absl::Status SplitAt(const std::vector<AddedToken>& added, std::string_view text,
+                              std::vector<int32_t>* ids, Between between);
+  absl::Status EncodeNormalized(std::string_view text, std::vector<int32_t>* ids) const;
+
+  const BpeModel model_;
+  const TextSplitter splitter_;
+  const bool nfc_;
+  const int32_t bos_id_;
+  SpaceCut space_cut_ = SpaceCut::kNever;
+  std::vector<Piece> pieces_;
+  // Not special; longer ones first.
+  std::vector<AddedToken> raw_added_;
+  std::vector<AddedToken> normalized_added_;
+};
+
+}  // namespace folio

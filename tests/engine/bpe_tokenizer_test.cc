@@ -1,0 +1,176 @@
+// Byte-level BPE against what Hugging Face's tokenizers library wrote (tests/reference says how).
+#include "engine/tokenizer/bpe_tokenizer.h"
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_replace.h"
+#include "engine/tokenizer/byte_level.h"
+#include "engine/tokenizer/incremental_detokenizer.h"
+#include "engine/tokenizer/streaming_tokenizer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine/test_files.h"
+#include "tests/engine/test_model.h"
+
+namespace folio {
+namespace {
+
+using Ids = std::vector<int32_t>;
+using testing::HasSubstr;
+
+std::string PathOf(const std::string& kind) {
+  return GoldenDir() + "/bpe/" + kind + "/tokenizer.json";
+}
+
+std::unique_ptr<BpeTokenizer> Open(const std::string& kind) {
+  auto tokenizer = BpeTokenizer::Open(PathOf(kind), 1000);
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return *std::move(tokenizer);
+}
+
+Ids Stream(const Tokenizer& tokenizer, std::string_view text, size_t part) {
+  StreamingTokenizer stream(tokenizer);
+  Ids ids;
+  for (size_t at = 0; at < text.size(); at += part) {
+    EXPECT_TRUE(stream.Add(text.substr(at, part), &ids).ok());
+  }
+  EXPECT_TRUE(stream.Finish(&ids).ok());
+  return ids;
+}
+
+class BpeKind : public testing::TestWithParam<std::string> {};
+
+TEST_P(BpeKind, EqualsTheTokenizersLibrary) {
+  const auto tokenizer = Open(GetParam());
+  std::ifstream file(GoldenDir() + "/bpe/" + GetParam() + "/cases.json");
+  const auto cases = nlohmann::json::parse(file);
+  ASSERT_GT(cases.size(), 50u);
+  for (const auto& test : cases) {
+    const std::string text = test["text"];
+    const auto ids = tokenizer->Encode(text);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(*ids, test["ids"].get<Ids>()) << text;
+    EXPECT_EQ(*tokenizer->Decode(*ids), test["decoded"].get<std::string>());
+  }
+}
+
+// Cuts at spaces must not show, whatever surrounds them.
+TEST_P(BpeKind, StreamsLikeEncode) {
+  const auto tokenizer = Open(GetParam());
+  EXPECT_EQ(tokenizer->space_cut(), Tokenizer::SpaceCut::kKeepsSpace);
+  std::ifstream file(GoldenDir() + "/bpe/" + GetParam() + "/cases.json");
+  std::string text;
+  while (text.size() < 60'000) {
+    file.clear();
+    file.seekg(0);
+    for (const auto& test : nlohmann::json::parse(file)) {
+      text += test["text"].get<std::string>() + (text.size() % 3 == 0 ? "" : " ");
+    }
+  }
+  const Ids whole = *tokenizer->Encode(text);
+  for (const size_t part : {1, 7, 5000, 100'000}) {
+    EXPECT_TRUE(Stream(*tokenizer, text, part) == whole) << "parts of " << part;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, BpeKind, testing::Values("gpt2", "neox", "qwen2", "llama3"),
+                         [](const auto& info) { return info.param; });
+
+TEST(BpeTokenizer, TakesItsBeginningFromTheTemplate) {
+  EXPECT_EQ(Open("gpt2")->bos_id(), -1);
+  const auto llama3 = Open("llama3");
+  ASSERT_GE(llama3->bos_id(), 0);
+  EXPECT_EQ(llama3->pieces()[llama3->bos_id()].name, "<|begin_of_text|>");
+  EXPECT_EQ(llama3->pieces()[llama3->bos_id()].kind, PieceKind::kControl);
+  EXPECT_EQ(*llama3->Decode({{llama3->bos_id()}}), "");
+}
+
+TEST(BpeTokenizer, PartsOfACharacterComeOutWhole) {
+  const auto tokenizer = Open("gpt2");
+  const Ids ids = *tokenizer->Encode("\U00010348");
+  ASSERT_GT(ids.size(), 1u);
+  IncrementalDetokenizer detokenizer(*tokenizer, IncrementalDetokenizer::Start::kContinuation);
+  std::string text;
+  for (const int32_t id : ids) {
+    const std::string more = detokenizer.Add(id);
+    EXPECT_TRUE(more.empty() || more == "\U00010348");
+    text += more;
+  }
+  EXPECT_EQ(text, "\U00010348");
+}
+
+TEST(BpeTokenizer, RefusesBadTextAndBadIds) {
+  const auto tokenizer = Open("qwen2");
+  EXPECT_THAT(tokenizer->Encode("ab\xFF").status().message(), HasSubstr("at byte 2"));
+  EXPECT_THAT(tokenizer->Decode({{100'000}}).status().message(), HasSubstr("100000"));
+}
+
+TEST(BpeTokenizer, AVeryLongWordTakesNoSquareTime) {
+  const auto tokenizer = Open("gpt2");
+  const std::string word(1'000'000, 'a');
+  const auto ids = tokenizer->Encode(word);
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(*tokenizer->Decode(*ids), word);
+}
+
+TEST(LoadModel, TakesTokenizerJsonWhereThereIsNoTokenizerModel) {
+  const ScratchDir dir;
+  const std::string path = dir.Path("model");
+  test::WriteTinyModel({.vocab = 700}, path);
+  const auto without = test::LoadTestModel(path);
+  EXPECT_EQ(without->tokenizer, nullptr);
+  std::filesystem::copy_file(PathOf("llama3"), path + "/tokenizer.json");
+  const auto model = test::LoadTestModel(path);
+  ASSERT_NE(model->tokenizer, nullptr);
+  EXPECT_EQ(*model->tokenizer->Encode("the house"), *Open("llama3")->Encode("the house"));
+}
+
+TEST(ByteLevel, IsTheTableOfGpt2) {
+  EXPECT_EQ(ByteLevelBytes("Ġa"), " a");
+  EXPECT_EQ(ByteLevelBytes("Ċ"), "\n");
+  EXPECT_EQ(ByteLevelBytes("Ã©"), "é");
+  EXPECT_EQ(ByteLevelBytes("Ń"), "\xAD");
+  EXPECT_EQ(ByteLevelBytes(" "), std::nullopt);
+  EXPECT_EQ(ByteLevelBytes("文"), std::nullopt);
+}
+
+struct BadJson {
+  std::string from;
+  std::string to;
+  std::string message;
+};
+class BadTokenizer : public testing::TestWithParam<BadJson> {};
+
+TEST_P(BadTokenizer, IsRefusedWithTheField) {
+  std::stringstream text;
+  text << std::ifstream(PathOf("qwen2")).rdbuf();
+  const std::string changed = absl::StrReplaceAll(text.str(), {{GetParam().from, GetParam().to}});
+  ASSERT_NE(changed, text.str());
+  const auto tokenizer = BpeTokenizer::FromJson("dir/tokenizer.json", changed, 1000);
+  EXPECT_THAT(tokenizer.status().message(), HasSubstr(GetParam().message));
+  EXPECT_THAT(tokenizer.status().message(), HasSubstr("dir/tokenizer.json"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadTokenizer,
+    testing::Values(
+        BadJson{R"("type":"BPE")", R"("type":"Unigram")", R"("model.type" is "Unigram")"},
+        BadJson{R"("byte_fallback":false)", R"("byte_fallback":true)", "model.byte_fallback"},
+        BadJson{R"("type":"NFC")", R"("type":"Lowercase")", R"(known: "NFC" or null)"},
+        BadJson{R"("behavior":"Isolated")", R"("behavior":"Removed")", R"(known: "Isolated")"},
+        BadJson{R"("add_prefix_space":false)", R"("add_prefix_space":true)", "add_prefix_space"},
+        BadJson{R"((?i:'s)", R"((?i:'s()", "is wrong at byte"},
+        BadJson{R"("merges":[)", R"("merges":[["a","nothing here"],)", "merge 0"},
+        BadJson{R"("merges":[)", R"("merges":[3,)", "two tokens"},
+        BadJson{R"("vocab":{)", R"("vocab":{"zz":1.5,)", "expected an integer"},
+        BadJson{R"("vocab":{)", R"("vocab":{"zz":5000,)", "vocab_size is 1000"},
+        BadJson{R"("!":)", R"("zzz":)", "no token for the byte 0x21"},
+        BadJson{
+            R"("single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":false)",
+            R"("single_word":true,"special":false)", "added_tokens.single_word"}));
+
+}  // namespace
+}  // namespace folio
