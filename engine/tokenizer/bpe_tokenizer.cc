@@ -109,7 +109,7 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitt
     cuts = cuts && !HasInnerSpace(token.content);
   }
   for (auto* added : {&raw_added_, &normalized_added_}) {
-    std::stable_sort(added->begin(), added->end(), [](const AddedToken& a, const AddedToken& b) {
+    std::sort(added->begin(), added->end(), [](const AddedToken& a, const AddedToken& b) {
       return a.content.size() > b.content.size();
     });
   }
