@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/memory.h"
 #include "engine/tensor/tensor_view.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/kv_types.h"
@@ -49,6 +50,10 @@ class Backend {
   virtual std::string name() const = 0;
   virtual int num_threads() const = 0;
 
+  // Where activations, weights' vectors, the KV cache and everything else that verbs are given lies
+  // (tokens and row numbers apart). Lives as long as the backend.
+  virtual Memory* memory() = 0;
+
   // Packs parts, each [rows_i, cols] of fp32, fp16 or bf16 (all of one dtype), stacked by rows,
   // into one matrix of the same dtype. `parts` may be released afterwards. Errors: INVALID_ARGUMENT
   // on a shape or dtype mismatch, RESOURCE_EXHAUSTED without memory.
@@ -61,13 +66,17 @@ class Backend {
   //   out [tokens.size(), cols]   row i = row tokens[i] of the table; ids must be in range
   virtual void Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) = 0;
 
-  //   out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight          x, out [num_rows, width]
+  //   out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight          x, out [num_rows, width], out may
+  //   be x
   virtual void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                        float* out) = 0;
 
-  //   out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias       bias may be empty
+  //   out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias       bias may be empty, out x
   virtual void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
                          double eps, int num_rows, float* out) = 0;
+
+  //   out [rows.size(), width]   row i = row rows[i] of x
+  virtual void TakeRows(const float* x, std::span<const int> rows, int width, float* out) = 0;
 
   enum class Output { kStore, kAdd };
   //   y [num_rows, matrix.rows()] (=, +=) x [num_rows, matrix.cols()] * matrix^T (+ bias, may be

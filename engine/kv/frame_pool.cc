@@ -1,6 +1,5 @@
 #include "engine/kv/frame_pool.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
@@ -18,24 +17,23 @@ int64_t RoundUpToPage(int64_t bytes) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(int64_t frame_bytes,
+absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(Memory* memory, int64_t frame_bytes,
                                                              int64_t max_frames) {
   // Whole system pages, so that a freed frame can be handed back.
   frame_bytes = RoundUpToPage(frame_bytes);
-  void* base = mmap(nullptr, frame_bytes * max_frames, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) {
+  const auto base = memory->Allocate(frame_bytes * max_frames);
+  if (!base.ok()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("cannot reserve ", frame_bytes * max_frames,
-                     " bytes of address space for the KV cache; lower --kv-bytes"));
+        absl::StrCat(base.status().message(), " for the KV cache; lower --kv-bytes"));
   }
-  // A step reads slices that lie far apart: fewer TLB misses. A refusal costs speed only.
-  madvise(base, frame_bytes * max_frames, MADV_HUGEPAGE);
-  return std::unique_ptr<FramePool>(
-      new FramePool(static_cast<std::byte*>(base), frame_bytes, max_frames));
+  return std::unique_ptr<FramePool>(new FramePool(memory, *base, frame_bytes, max_frames));
 }
 
-FramePool::~FramePool() { munmap(base_, frame_bytes_ * max_frames_); }
+FramePool::~FramePool() { pool_memory_->Free(base_, frame_bytes_ * max_frames_); }
+
+void FramePool::Copy(FrameId from, FrameId to) {
+  pool_memory_->Copy(memory().Frame(to), memory().Frame(from), frame_bytes_);
+}
 
 FrameId FramePool::Allocate() {
   FrameId id = kNoFrame;
@@ -65,7 +63,7 @@ void FramePool::Release(FrameId id) {
     resident_.push_back(id);
     return;
   }
-  madvise(memory().Frame(id), frame_bytes_, MADV_DONTNEED);
+  pool_memory_->Discard(memory().Frame(id), frame_bytes_);
   returned_.push_back(id);
 }
 

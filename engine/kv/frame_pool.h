@@ -5,17 +5,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/memory.h"
 #include "engine/types/kv_types.h"
 
 namespace folio {
 
-// Fixed-size frames in one reserved address range, with reference counts for sharing. Memory is
-// committed by the first touch, so an unused pool costs address space only; frames freed beyond a
-// small reserve are handed back to the system. Engine thread only.
+// Fixed-size frames in one range of memory, with reference counts for sharing. On the host it is
+// committed by the first touch, so an unused pool costs address space only, and frames freed beyond
+// a small reserve are handed back to the system. Engine thread only.
 class FramePool {
  public:
   // Reserves room for `max_frames`. Errors: RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<FramePool>> Create(int64_t frame_bytes, int64_t max_frames);
+  static absl::StatusOr<std::unique_ptr<FramePool>> Create(Memory* memory, int64_t frame_bytes,
+                                                           int64_t max_frames);
   ~FramePool();
   FramePool(const FramePool&) = delete;
   FramePool& operator=(const FramePool&) = delete;
@@ -25,6 +27,7 @@ class FramePool {
   void AddRef(FrameId id);
   void Release(FrameId id);
 
+  void Copy(FrameId from, FrameId to);
   bool IsShared(FrameId id) const { return refs_[id] > 1; }
   FrameMemory memory() const { return {base_, frame_bytes_}; }
   int64_t frame_bytes() const { return frame_bytes_; }
@@ -32,9 +35,10 @@ class FramePool {
   int64_t used_bytes() const { return used_frames_ * frame_bytes_; }
 
  private:
-  FramePool(std::byte* base, int64_t frame_bytes, int64_t max_frames)
-      : base_(base), frame_bytes_(frame_bytes), max_frames_(max_frames) {}
+  FramePool(Memory* memory, std::byte* base, int64_t frame_bytes, int64_t max_frames)
+      : pool_memory_(memory), base_(base), frame_bytes_(frame_bytes), max_frames_(max_frames) {}
 
+  Memory* const pool_memory_;
   std::byte* const base_;
   const int64_t frame_bytes_;
   const int64_t max_frames_;

@@ -1,7 +1,6 @@
 #include "engine/kv/kv_store.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -23,26 +22,27 @@ void ReleaseAll(FramePool* pool, std::vector<FrameId>* frames) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geometry,
-                                                         int64_t capacity_bytes) {
+                                                         int64_t capacity_bytes, Memory* memory) {
   if (capacity_bytes < geometry.frame_bytes()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the KV budget of ", capacity_bytes, " bytes is smaller than one page of ",
                      geometry.frame_bytes(), " bytes; raise --kv-bytes"));
   }
-  FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(geometry.frame_bytes(),
+  FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(memory, geometry.frame_bytes(),
                                                        capacity_bytes / geometry.frame_bytes()));
   const int64_t summary_bytes = geometry.summary_frame_bytes();
-  FOLIO_ASSIGN_OR_RETURN(
-      auto summaries,
-      FramePool::Create(summary_bytes, std::max<int64_t>(1, capacity_bytes / summary_bytes)));
+  FOLIO_ASSIGN_OR_RETURN(auto summaries,
+                         FramePool::Create(memory, summary_bytes,
+                                           std::max<int64_t>(1, capacity_bytes / summary_bytes)));
   return std::unique_ptr<KvStore>(
-      new KvStore(geometry, capacity_bytes, std::move(pages), std::move(summaries)));
+      new KvStore(geometry, capacity_bytes, memory, std::move(pages), std::move(summaries)));
 }
 
-KvStore::KvStore(const KvGeometry& geometry, int64_t capacity_bytes,
+KvStore::KvStore(const KvGeometry& geometry, int64_t capacity_bytes, Memory* memory,
                  std::unique_ptr<FramePool> pages, std::unique_ptr<FramePool> summaries)
     : geometry_(geometry),
       capacity_bytes_(capacity_bytes),
+      memory_(memory),
       pages_(std::move(pages)),
       summaries_(std::move(summaries)) {}
 
@@ -88,7 +88,7 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
     if (!pool->IsShared(frame)) continue;
     const FrameId copy = pool->Allocate();
     if (copy == kNoFrame) return full;
-    std::memcpy(pool->memory().Frame(copy), pool->memory().Frame(frame), pool->frame_bytes());
+    pool->Copy(frame, copy);
     pool->Release(frame);
     frame = copy;
   }
@@ -97,6 +97,17 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
     if (frame == kNoFrame) return full;
     frames->push_back(frame);
   }
+  return absl::OkStatus();
+}
+
+absl::Status KvStore::OwnPending(const AttentionPlan& plan, PendingQueries* pending) const {
+  if (pending->data != nullptr && pending->data.use_count() == 1) return absl::OkStatus();
+  absl::StatusOr<Buffer> own =
+      pending->data == nullptr
+          ? Buffer::Create(memory_, PendingBytes(plan) / static_cast<int64_t>(sizeof(float)))
+          : pending->data->Clone();
+  FOLIO_RETURN_IF_ERROR(own.status());
+  pending->data = std::make_shared<Buffer>(*std::move(own));
   return absl::OkStatus();
 }
 
@@ -112,6 +123,7 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(pages_.get(), CeilDiv(num_sinks, page), num_tokens / page, &kv->sinks));
   if (!plan.selection.enabled()) return absl::OkStatus();
+  FOLIO_RETURN_IF_ERROR(OwnPending(plan, &kv->pending_queries));
   const int64_t chunk = plan.selection.chunk_tokens;
   const int64_t frames = FramesPerSummaryTile(plan.selection);
   return GrowPrivate(summaries_.get(), frames * CeilDiv(total / chunk, kTile),
@@ -159,7 +171,7 @@ int64_t KvStore::SharedPageBytes(const SequenceKv& kv) const {
 
 int64_t KvStore::SummaryBytes(const SequenceKv& kv) const {
   return static_cast<int64_t>(kv.summaries.size()) * summaries_->frame_bytes() +
-         static_cast<int64_t>(kv.pending_queries.data.size()) * 4;
+         (kv.pending_queries.data == nullptr ? 0 : kv.pending_queries.data->size() * 4);
 }
 
 }  // namespace folio

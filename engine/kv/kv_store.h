@@ -31,7 +31,7 @@ class KvStore {
  public:
   // Errors: INVALID_ARGUMENT if the budget holds not even one page, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<KvStore>> Create(const KvGeometry& geometry,
-                                                         int64_t capacity_bytes);
+                                                         int64_t capacity_bytes, Memory* memory);
 
   // Largest number of bytes that a sequence of `total_tokens` under `plan` ever holds, if a step
   // adds at most `step_tokens` and the first `shared_tokens` lie in frames of another sequence.
@@ -71,16 +71,19 @@ class KvStore {
   int64_t used_summary_bytes() const { return summaries_->used_bytes(); }
 
  private:
-  KvStore(const KvGeometry& geometry, int64_t capacity_bytes, std::unique_ptr<FramePool> pages,
-          std::unique_ptr<FramePool> summaries);
+  KvStore(const KvGeometry& geometry, int64_t capacity_bytes, Memory* memory,
+          std::unique_ptr<FramePool> pages, std::unique_ptr<FramePool> summaries);
 
   // Grows `frames` to `count` entries and makes those from `first_written` on private.
   absl::Status GrowPrivate(FramePool* pool, int64_t count, int64_t first_written,
                            std::vector<FrameId>* frames);
+  // A buffer of the sequence's own for the queries of its unfinished chunk.
+  absl::Status OwnPending(const AttentionPlan& plan, PendingQueries* pending) const;
   int64_t PendingBytes(const AttentionPlan& plan) const;
 
   const KvGeometry geometry_;
   const int64_t capacity_bytes_;
+  Memory* const memory_;
   int64_t reserved_bytes_ = 0;
   std::unique_ptr<FramePool> pages_;
   std::unique_ptr<FramePool> summaries_;

@@ -1,22 +1,29 @@
 #include "engine/model/transformer.h"
 
-#include <cstring>
+#include "engine/base/status_macros.h"
 
 namespace folio {
 
-Transformer::Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
-                         Backend* backend, int max_step_rows, int max_logit_rows)
-    : shape_(shape), style_(style), weights_(weights), backend_(backend) {
-  const size_t rows = max_step_rows;
-  const size_t head_dim = shape.head_dim;
-  hidden_.resize(rows * shape.hidden_size);
-  normed_.resize(rows * shape.hidden_size);
-  qkv_.resize(rows * (shape.num_heads + 2 * shape.num_kv_heads) * head_dim);
-  attention_.resize(rows * shape.num_heads * head_dim);
+absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
+    const ModelShape& shape, const DecoderStyle& style, const Weights& weights, Backend* backend,
+    int max_step_rows, int max_logit_rows) {
+  const int64_t rows = max_step_rows;
+  const int64_t head_dim = shape.head_dim;
   const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
-  up_.resize(rows * (gated ? 2 : 1) * shape.intermediate_size);
-  mlp_.resize(gated ? rows * shape.intermediate_size : 0);
-  logits_.resize(size_t(max_logit_rows) * shape.vocab_size);
+  auto made = std::unique_ptr<Transformer>(new Transformer(shape, style, weights, backend));
+  const auto allocate = [&](Buffer* buffer, int64_t floats) -> absl::Status {
+    FOLIO_ASSIGN_OR_RETURN(*buffer, Buffer::Create(backend->memory(), floats));
+    return absl::OkStatus();
+  };
+  FOLIO_RETURN_IF_ERROR(allocate(&made->hidden_, rows * shape.hidden_size));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->normed_, rows * shape.hidden_size));
+  FOLIO_RETURN_IF_ERROR(
+      allocate(&made->qkv_, rows * (shape.num_heads + 2 * shape.num_kv_heads) * head_dim));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->attention_, rows * shape.num_heads * head_dim));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->up_, rows * (gated ? 2 : 1) * shape.intermediate_size));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->mlp_, gated ? rows * shape.intermediate_size : 0));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->logits_, int64_t{max_logit_rows} * shape.vocab_size));
+  return made;
 }
 
 std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
@@ -24,23 +31,19 @@ std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<co
   backend_->Embed(*weights_.embedding, tokens, hidden_.data());
   for (int layer = 0; layer < shape_.num_layers; ++layer) RunLayer(batch, layer);
   if (logit_rows.empty()) return {};
-  const size_t width = shape_.hidden_size;
-  // Rows ascend, so compacting in place never overwrites a row that is still to be read.
-  for (size_t i = 0; i < logit_rows.size(); ++i) {
-    std::memmove(&hidden_[i * width], &hidden_[logit_rows[i] * width], width * sizeof(float));
-  }
   const int num_rows = static_cast<int>(logit_rows.size());
-  Norm(weights_.final_norm, num_rows, normed_.data());
+  backend_->TakeRows(hidden_.data(), logit_rows, shape_.hidden_size, normed_.data());
+  Norm(weights_.final_norm, normed_.data(), num_rows, normed_.data());
   backend_->MatMul(weights_.head(), normed_.data(), num_rows, weights_.lm_head.bias,
                    Backend::Output::kStore, logits_.data());
-  return {logits_.data(), logit_rows.size() * shape_.vocab_size};
+  return backend_->memory()->Read(logits_.data(), int64_t{num_rows} * shape_.vocab_size);
 }
 
-void Transformer::Norm(const NormWeights& norm, int rows, float* out) {
+void Transformer::Norm(const NormWeights& norm, const float* x, int rows, float* out) {
   if (style_.norm == DecoderStyle::Norm::kRms) {
-    backend_->RmsNorm(hidden_.data(), norm.weight, shape_.norm_eps, rows, out);
+    backend_->RmsNorm(x, norm.weight, shape_.norm_eps, rows, out);
   } else {
-    backend_->LayerNorm(hidden_.data(), norm.weight, norm.bias, shape_.norm_eps, rows, out);
+    backend_->LayerNorm(x, norm.weight, norm.bias, shape_.norm_eps, rows, out);
   }
 }
 
@@ -65,16 +68,18 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   using Residual = DecoderStyle::Residual;
   const LayerWeights& w = weights_.layers[layer];
   const int rows = batch.num_rows;
-  Norm(w.attention_norm, rows, normed_.data());
+  Norm(w.attention_norm, hidden_.data(), rows, normed_.data());
   backend_->MatMul(*w.qkv.matrix, normed_.data(), rows, w.qkv.bias, Output::kStore, qkv_.data());
   backend_->StoreKv(batch, layer, qkv_.data());
   backend_->SummarizeChunks(batch, layer, qkv_.data());
   backend_->Attend(batch, layer, qkv_.data(), attention_.data());
   // A parallel MLP reads the layer's input.
-  if (style_.residual == Residual::kParallel) Norm(w.mlp_norm, rows, normed_.data());
+  if (style_.residual == Residual::kParallel)
+    Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
   backend_->MatMul(*w.output.matrix, attention_.data(), rows, w.output.bias, Output::kAdd,
                    hidden_.data());
-  if (style_.residual == Residual::kSequential) Norm(w.mlp_norm, rows, normed_.data());
+  if (style_.residual == Residual::kSequential)
+    Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
   RunMlp(w, rows);
 }
 

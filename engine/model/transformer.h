@@ -1,8 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
-#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/model/weights.h"
@@ -16,9 +16,13 @@ namespace folio {
 // thread only.
 class Transformer {
  public:
-  // Borrows weights and backend for its lifetime.
-  Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
-              Backend* backend, int max_step_rows, int max_logit_rows);
+  // Borrows weights and backend for its lifetime. Errors: RESOURCE_EXHAUSTED without memory for the
+  // activations.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const ModelShape& shape,
+                                                             const DecoderStyle& style,
+                                                             const Weights& weights,
+                                                             Backend* backend, int max_step_rows,
+                                                             int max_logit_rows);
 
   // Runs `tokens` (one per row of `batch`) and stores their keys and values. Returns logits
   // [logit_rows.size(), vocab_size] of the given rows, valid until the next call. REQUIRES:
@@ -31,8 +35,11 @@ class Transformer {
   int64_t workspace_bytes() const;
 
  private:
-  // Normalises the hidden state.
-  void Norm(const NormWeights& norm, int rows, float* out);
+  Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
+              Backend* backend)
+      : shape_(shape), style_(style), weights_(weights), backend_(backend) {}
+
+  void Norm(const NormWeights& norm, const float* x, int rows, float* out);
   void RunLayer(const StepBatch& batch, int layer);
   void RunMlp(const LayerWeights& weights, int rows);
 
@@ -40,13 +47,13 @@ class Transformer {
   const DecoderStyle style_;
   const Weights& weights_;
   Backend* const backend_;
-  std::vector<float> hidden_;     // [rows, hidden]
-  std::vector<float> normed_;     // [rows, hidden]
-  std::vector<float> qkv_;        // [rows, (heads + 2 kv_heads) * head_dim]
-  std::vector<float> attention_;  // [rows, heads * head_dim]
-  std::vector<float> up_;         // [rows, intermediate], SwiGLU: twice as wide, gate first
-  std::vector<float> mlp_;        // [rows, intermediate], SwiGLU only
-  std::vector<float> logits_;     // [logit rows, vocab]
+  Buffer hidden_;     // [rows, hidden]
+  Buffer normed_;     // [rows, hidden]
+  Buffer qkv_;        // [rows, (heads + 2 kv_heads) * head_dim]
+  Buffer attention_;  // [rows, heads * head_dim]
+  Buffer up_;         // [rows, intermediate], SwiGLU: twice as wide, gate first
+  Buffer mlp_;        // [rows, intermediate], SwiGLU only
+  Buffer logits_;     // [logit rows, vocab]
 };
 
 }  // namespace folio

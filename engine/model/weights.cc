@@ -52,13 +52,15 @@ class Loader {
                                        bool bias) const {
     std::vector<TensorView> views;
     LinearWeights weights;
+    std::vector<float> biases;
     for (const Part& part : parts) {
       FOLIO_ASSIGN_OR_RETURN(
           TensorView view, checkpoint_.Tensor(part.name + ".weight", Shape{part.outputs, inputs}));
       views.push_back(view);
-      if (bias) FOLIO_RETURN_IF_ERROR(Append(part.name + ".bias", part.outputs, &weights.bias));
+      if (bias) FOLIO_RETURN_IF_ERROR(Append(part.name + ".bias", part.outputs, &biases));
     }
     FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
+    FOLIO_ASSIGN_OR_RETURN(weights.bias, Upload(biases));
     for (const Part& part : parts) {
       FOLIO_RETURN_IF_ERROR(checkpoint_.ReleasePages(part.name + ".weight"));
     }
@@ -72,11 +74,21 @@ class Loader {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<Buffer> Upload(const std::vector<float>& values) const {
+    return Buffer::CopyOf(backend_->memory(), values);
+  }
+
+  absl::StatusOr<Buffer> Vector(const std::string& name, int64_t size) const {
+    std::vector<float> values;
+    FOLIO_RETURN_IF_ERROR(Append(name, size, &values));
+    return Upload(values);
+  }
+
   absl::StatusOr<NormWeights> Norm(const std::string& name) const {
     NormWeights norm;
-    FOLIO_RETURN_IF_ERROR(Append(name + ".weight", shape_.hidden_size, &norm.weight));
+    FOLIO_ASSIGN_OR_RETURN(norm.weight, Vector(name + ".weight", shape_.hidden_size));
     if (config_.style.norm_bias) {
-      FOLIO_RETURN_IF_ERROR(Append(name + ".bias", shape_.hidden_size, &norm.bias));
+      FOLIO_ASSIGN_OR_RETURN(norm.bias, Vector(name + ".bias", shape_.hidden_size));
     }
     return norm;
   }
@@ -116,6 +128,7 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
   const int64_t d = shape_.head_dim;
   const bool fused = names_.qkv != nullptr;
   std::vector<OwnedTensor> parts;
+  std::vector<float> biases;
   LinearWeights weights;
   for (int which = 0; which < 3; ++which) {
     const char* separate[] = {names_.q, KeyTensor(config_), names_.v};
@@ -135,10 +148,11 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
     if (!config_.style.qkv_bias) continue;
     std::vector<float> bias;
     FOLIO_RETURN_IF_ERROR(Append(name + ".bias", outputs, &bias));
-    for (const int64_t row : rows) weights.bias.push_back(bias[row]);
+    for (const int64_t row : rows) biases.push_back(bias[row]);
   }
   const std::vector<TensorView> views = {parts[0].view, parts[1].view, parts[2].view};
   FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
+  FOLIO_ASSIGN_OR_RETURN(weights.bias, Upload(biases));
   return weights;
 }
 
@@ -158,7 +172,7 @@ absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
   LinearWeights weights;
   FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack({{reordered.view}}));
   if (config_.style.output_bias) {
-    FOLIO_RETURN_IF_ERROR(Append(name + ".bias", shape_.hidden_size, &weights.bias));
+    FOLIO_ASSIGN_OR_RETURN(weights.bias, Vector(name + ".bias", shape_.hidden_size));
   }
   return weights;
 }
@@ -216,11 +230,11 @@ int64_t Weights::bytes() const {
 
 int64_t Weights::num_parameters() const {
   const auto of = [](const LinearWeights& linear) {
-    const int64_t biases = static_cast<int64_t>(linear.bias.size());
+    const int64_t biases = linear.bias.size();
     return linear.matrix ? linear.matrix->rows() * linear.matrix->cols() + biases : biases;
   };
   const auto of_norm = [](const NormWeights& norm) {
-    return static_cast<int64_t>(norm.weight.size() + norm.bias.size());
+    return norm.weight.size() + norm.bias.size();
   };
   int64_t count = embedding->rows() * embedding->cols() + of(lm_head) + of_norm(final_norm);
   for (const LayerWeights& w : layers) {

@@ -11,13 +11,13 @@
 namespace folio {
 
 struct NormWeights {
-  std::vector<float> weight;  // [hidden]
-  std::vector<float> bias;    // [hidden], may be empty
+  Buffer weight;  // [hidden]
+  Buffer bias;    // [hidden], may be empty
 };
 
 struct LinearWeights {
   std::unique_ptr<PackedMatrix> matrix;  // [outputs, inputs] in the checkpoint's dtype
-  std::vector<float> bias;               // [outputs], may be empty
+  Buffer bias;                           // [outputs], may be empty
 };
 
 // Weights of one decoder layer. The elements of every head of q, k, v and of the output's inputs

@@ -77,7 +77,8 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
   const int64_t kv_bytes = options.kv_bytes > 0
                                ? options.kv_bytes
                                : static_cast<int64_t>(AvailableMemoryBytes() * kKvShareOfMemory);
-  FOLIO_ASSIGN_OR_RETURN(model->store, KvStore::Create(geometry, kv_bytes));
+  FOLIO_ASSIGN_OR_RETURN(model->store,
+                         KvStore::Create(geometry, kv_bytes, model->backend->memory()));
   FOLIO_RETURN_IF_ERROR(model->backend->SetupAttention({
       .geometry = geometry,
       .kv = model->store->kv_memory(),
@@ -156,9 +157,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
   FOLIO_ASSIGN_OR_RETURN(model->weights,
                          LoadWeights(model->config, checkpoint, model->backend.get()));
   FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));
-  model->transformer = std::make_unique<Transformer>(
-      model->config.shape, model->config.style, model->weights, model->backend.get(),
-      options.step_tokens, options.max_running_requests + ScoreRows(options, model->config.shape));
+  FOLIO_ASSIGN_OR_RETURN(
+      model->transformer,
+      Transformer::Create(model->config.shape, model->config.style, model->weights,
+                          model->backend.get(), options.step_tokens,
+                          options.max_running_requests + ScoreRows(options, model->config.shape)));
   Describe(options, weight_dtype, model.get());
   return model;
 }

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/base/memory.h"
 #include "engine/types/kv_types.h"
 #include "engine/types/rotary.h"
 
@@ -158,9 +159,10 @@ struct AttentionPlan {
 };
 
 // Rolling state of chunk summaries of one sequence: locally rotated queries of its unfinished
-// chunk, [num_layers][num_heads][chunk_tokens][padded_dim] fp32.
+// chunk, [num_layers][num_heads][chunk_tokens][padded_dim] fp32, in the backend's memory. Shared
+// with forks until one of them goes on.
 struct PendingQueries {
-  std::vector<float> data;
+  std::shared_ptr<Buffer> data;
 };
 
 // Chunks that the heads chose for the last row of a slice, best first. Filled by Attend.

@@ -140,7 +140,7 @@ const std::vector<int32_t> kEos = {2};
 class EngineLoopTest : public testing::Test {
  protected:
   explicit EngineLoopTest(int64_t frames = 100)
-      : store_(*KvStore::Create(kGeometry, frames * 4096)),
+      : store_(*KvStore::Create(kGeometry, frames * 4096, HostMemory())),
         loop_({.scheduler = {64, 32},
                .model = Model(),
                .max_running_requests = 4,

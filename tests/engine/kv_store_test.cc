@@ -18,7 +18,7 @@ const int64_t kFrame =
     4096;  // 16 tokens x 32 dims x 4 bytes x 2; summaries take one system page too
 
 std::unique_ptr<KvStore> MakeStore(int64_t frames) {
-  auto store = KvStore::Create(kGeometry, frames * kFrame);
+  auto store = KvStore::Create(kGeometry, frames * kFrame, HostMemory());
   EXPECT_TRUE(store.ok()) << store.status();
   return std::move(*store);
 }
@@ -116,7 +116,7 @@ TEST(KvStore, BytesNeededCoversEveryFrameThatGrowthAllocates) {
 }
 
 TEST(KvStore, RefusesABudgetWithoutRoomForAPage) {
-  const auto store = KvStore::Create(kGeometry, 100);
+  const auto store = KvStore::Create(kGeometry, 100, HostMemory());
   EXPECT_EQ(store.status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -45,7 +45,7 @@ class SchedulerTest : public testing::Test {
   }
 
   std::list<Sequence> sequences_;
-  std::unique_ptr<KvStore> store_ = *KvStore::Create(kGeometry, 4096 * 1000);
+  std::unique_ptr<KvStore> store_ = *KvStore::Create(kGeometry, 4096 * 1000, HostMemory());
   Scheduler scheduler_{{.step_tokens = 64, .prefill_share_tokens = 32}, store_.get()};
 };
 

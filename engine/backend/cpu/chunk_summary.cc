@@ -31,7 +31,7 @@ void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int hea
   const bool needs_queries = NeedsQueries(selection.scorer);
   float* pending = nullptr;
   if (needs_queries) {
-    pending = slice.pending_queries->data.data() +
+    pending = slice.pending_queries->data->data() +
               (int64_t{layer} * g.num_heads + head) * w * g.padded_dim;
   }
   for (int i = 0; i < slice.num_rows; ++i) {

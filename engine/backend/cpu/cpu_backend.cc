@@ -45,6 +45,7 @@ class CpuBackend final : public Backend {
 
   std::string name() const override { return absl::StrCat("cpu/", IsaName(isa_)); }
   int num_threads() const override { return pool_.num_threads(); }
+  Memory* memory() override { return HostMemory(); }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) override {
     FOLIO_ASSIGN_OR_RETURN(auto matrix, CpuMatrix::Create(parts, &pool_));
@@ -55,6 +56,7 @@ class CpuBackend final : public Backend {
   void Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
+  void TakeRows(const float* x, std::span<const int> rows, int width, float* out) override;
   void MatMul(const PackedMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
               Output output, float* y) override;
   void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
@@ -110,6 +112,12 @@ void CpuBackend::Embed(const PackedMatrix& table, std::span<const int32_t> token
   const auto& matrix = static_cast<const CpuMatrix&>(table);
   ForRows(static_cast<int>(tokens.size()),
           [&](int row) { matrix.ReadRow(tokens[row], out + row * matrix.cols()); });
+}
+
+void CpuBackend::TakeRows(const float* x, std::span<const int> rows, int width, float* out) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::copy_n(x + int64_t{rows[i]} * width, width, out + static_cast<int64_t>(i) * width);
+  }
 }
 
 void CpuBackend::RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
@@ -264,8 +272,6 @@ void CpuBackend::PrepareStep(const StepBatch& batch) {
     attention_->contexts.push_back(context);
     if (!plan.selection.enabled()) continue;
     const int64_t picks = plan.selection.num_free_picks;
-    slice.pending_queries->data.resize(int64_t{g.num_layers} * g.num_heads *
-                                       plan.selection.chunk_tokens * g.padded_dim);
     if (slice.picks != nullptr) slice.picks->picks.assign(g.num_layers * g.num_heads * picks, {});
     if (plan.selection.share == ChunkSelection::Share::kLayers) {
       choice.picks_per_head = std::max(choice.picks_per_head, plan.selection.num_free_picks);
