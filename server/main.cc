@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/runtime/cuda_maker.h"
 #include "server/logging.h"
 #include "server/options.h"
 #include "server/runner.h"
@@ -37,7 +38,14 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-int Serve(const ServerOptions& options, const sigset_t& signals) {
+int Serve(ServerOptions options, const sigset_t& signals) {
+  std::atomic<bool> device_failed{false};
+  options.engine.make_cuda = folio::CudaMaker();
+  options.engine.on_device_failure = [&device_failed](const absl::Status& status) {
+    spdlog::error("the device failed, stopping: {}", std::string(status.message()));
+    device_failed.store(true);
+    kill(getpid(), SIGTERM);
+  };
   Runner runner(options, [](const EngineOptions& engine) { return Engine::Create(engine); });
   if (absl::Status started = runner.Start(); !started.ok()) return Fail(started);
   spdlog::info("listening on port {}, metrics on port {}, loading {}", runner.grpc_port(),
@@ -65,7 +73,7 @@ int Serve(const ServerOptions& options, const sigset_t& signals) {
     return sigtimedwait(&signals, nullptr, &now) > 0;
   });
   spdlog::info("stopped");
-  return 0;
+  return device_failed.load() ? 1 : 0;
 }
 
 }  // namespace

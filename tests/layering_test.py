@@ -10,7 +10,7 @@ INCLUDE = re.compile(r'^\s*#include\s*[<"]([^>"]+)[>"]', re.M)
 ENGINE = {
     "base": set(),
     "tensor": set(),
-    "types": {"tensor"},
+    "types": {"base", "tensor"},
     "attention": {"base", "types", "tensor"},
     "backend": {"base", "types", "tensor", "attention"},
     "kv": {"base", "types", "tensor"},

@@ -54,6 +54,10 @@ class Backend {
   // (tokens and row numbers apart). Lives as long as the backend.
   virtual Memory* memory() = 0;
 
+  // Not OK once the device has failed: what verbs gave since then means nothing, and nothing will
+  // work again in this process. Checked after every step.
+  virtual absl::Status status() const { return absl::OkStatus(); }
+
   // Packs parts, each [rows_i, cols] of fp32, fp16 or bf16 (all of one dtype), stacked by rows,
   // into one matrix of the same dtype. `parts` may be released afterwards. Errors: INVALID_ARGUMENT
   // on a shape or dtype mismatch, RESOURCE_EXHAUSTED without memory.

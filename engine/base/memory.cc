@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -12,6 +13,8 @@ namespace {
 
 class ProcessMemory final : public Memory {
  public:
+  int64_t available_bytes() const override { return AvailableMemoryBytes(); }
+  bool commits_at_once() const override { return false; }
   absl::StatusOr<std::byte*> Allocate(int64_t bytes) override {
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

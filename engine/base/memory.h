@@ -15,7 +15,12 @@ class Memory {
  public:
   virtual ~Memory() = default;
 
-  // Zeroed memory, aligned to 4096 bytes. The host commits it by the first touch, a device at once.
+  // Bytes that can be allocated now.
+  virtual int64_t available_bytes() const = 0;
+  // Whether what is allocated is taken at once; the host takes it by the first touch.
+  virtual bool commits_at_once() const = 0;
+
+  // Zeroed memory, aligned to 256 bytes.
   // Errors: RESOURCE_EXHAUSTED with the bytes.
   virtual absl::StatusOr<std::byte*> Allocate(int64_t bytes) = 0;
   virtual void Free(std::byte* base, int64_t bytes) = 0;

@@ -8,6 +8,9 @@
 namespace folio {
 namespace {
 
+// Summary frames that short sequences may hold beside the bound of long ones.
+constexpr int64_t kPartialSummaries = 128;
+
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 void AddRefs(FramePool* pool, const std::vector<FrameId>& frames) {
@@ -31,9 +34,13 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geome
   FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(memory, geometry.frame_bytes(),
                                                        capacity_bytes / geometry.frame_bytes()));
   const int64_t summary_bytes = geometry.summary_frame_bytes();
-  FOLIO_ASSIGN_OR_RETURN(auto summaries,
-                         FramePool::Create(memory, summary_bytes,
-                                           std::max<int64_t>(1, capacity_bytes / summary_bytes)));
+  int64_t num_summaries = std::max<int64_t>(1, capacity_bytes / summary_bytes);
+  if (memory->commits_at_once()) {
+    // A frame stands for at least kTile pages, the last one of a sequence apart.
+    const int64_t num_pages = capacity_bytes / geometry.frame_bytes();
+    num_summaries = std::min(num_summaries, 2 * num_pages / kTile + kPartialSummaries);
+  }
+  FOLIO_ASSIGN_OR_RETURN(auto summaries, FramePool::Create(memory, summary_bytes, num_summaries));
   return std::unique_ptr<KvStore>(
       new KvStore(geometry, capacity_bytes, memory, std::move(pages), std::move(summaries)));
 }

@@ -31,6 +31,9 @@ class Transformer {
   std::span<const float> Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                                  std::span<const int> logit_rows);
 
+  // Of the device; checked after Forward.
+  absl::Status status() const { return backend_->status(); }
+
   // Bytes of activations.
   int64_t workspace_bytes() const;
 

@@ -21,14 +21,16 @@ namespace {
 class TransformerRunner final : public EngineLoop::StepRunner {
  public:
   TransformerRunner(Transformer* transformer, int vocab_size)
-      : runner_(transformer), vocab_size_(vocab_size) {}
+      : transformer_(transformer), runner_(transformer), vocab_size_(vocab_size) {}
 
   const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
     return runner_.Run(step, vocab_size_);
   }
   const std::vector<ModelRunner::Scores>& Scores() const override { return runner_.scores(); }
+  absl::Status status() const override { return transformer_->status(); }
 
  private:
+  Transformer* const transformer_;
   ModelRunner runner_;
   const int vocab_size_;
 };
@@ -43,7 +45,8 @@ class EngineImpl final : public Engine {
                              ScoreRows(options, model_->config.shape)},
                .model = model_->attention,
                .max_running_requests = options.max_running_requests,
-               .vocab_size = model_->config.shape.vocab_size},
+               .vocab_size = model_->config.shape.vocab_size,
+               .on_device_failure = options.on_device_failure},
               model_->store.get(), &runner_),
         thread_(&loop_, model_->store.get()) {}
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,8 +17,20 @@
 
 namespace folio {
 
+class Backend;
+
+// Errors: FAILED_PRECONDITION where there is no such device.
+using MakeDeviceBackend = std::function<absl::StatusOr<std::unique_ptr<Backend>>()>;
+
 struct EngineOptions {
   std::string model_dir;
+  // cpu; cuda; or auto: cuda if this build has it and there is a device, else cpu.
+  std::string device = "auto";
+  // Of the CUDA backend; empty: this program has none.
+  MakeDeviceBackend make_cuda;
+  // Called once, on the engine thread, when the device has failed for good. Requests were failed
+  // with UNAVAILABLE; the process should end and be started again.
+  std::function<void(const absl::Status&)> on_device_failure;
   // 0: as many as the CPUs this process may use (affinity mask and cgroup quota).
   int num_threads = 0;
   // Instruction set of the CPU kernels: auto (the best there is), portable, avx2, avx512,

@@ -171,7 +171,18 @@ void EngineLoop::Count(const std::vector<ScheduledTokens>& step) {
   }
 }
 
+void EngineLoop::OnDeviceFailure(const absl::Status& status) {
+  device_failure_ = absl::UnavailableError(
+      absl::StrCat("the device failed, the server is about to restart: ", status.message()));
+  FailAll(device_failure_);
+  if (options_.on_device_failure) options_.on_device_failure(status);
+}
+
 bool EngineLoop::RunStep() {
+  if (!device_failure_.ok()) {
+    FailAll(device_failure_);
+    return false;
+  }
   ExpireDeadlines();
   AdmitWaiting();
   SendProgress();
@@ -183,6 +194,10 @@ bool EngineLoop::RunStep() {
   if (step->empty()) return false;
   Count(*step);
   const std::vector<ModelRunner::Output>& outputs = runner_->Run(*step);
+  if (const absl::Status status = runner_->status(); !status.ok()) {
+    OnDeviceFailure(status);
+    return false;
+  }
   scheduler_.Commit(*step);
   AfterStep(*step, outputs);
   return true;

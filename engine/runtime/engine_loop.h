@@ -22,6 +22,7 @@ struct EngineLoopOptions {
   AttentionModel model;
   int max_running_requests = 64;
   int vocab_size = 0;
+  std::function<void(const absl::Status&)> on_device_failure = {};
 };
 
 // All mutable state of serving: what waits, what runs, what is stored. One step at a time; between
@@ -37,6 +38,8 @@ class EngineLoop {
         const std::vector<ScheduledTokens>& step) = 0;
     // Of the last Run.
     virtual const std::vector<ModelRunner::Scores>& Scores() const = 0;
+    // Not OK once the device has failed for good (Backend::status).
+    virtual absl::Status status() const { return absl::OkStatus(); }
   };
 
   EngineLoop(const EngineLoopOptions& options, KvStore* store, StepRunner* runner)
@@ -83,9 +86,11 @@ class EngineLoop {
   void Count(const std::vector<ScheduledTokens>& step);
   void SendProgress();
   // Frees a request that has sent its last event.
+  void OnDeviceFailure(const absl::Status& status);
   void Forget(Generation* generation);
 
   const EngineLoopOptions options_;
+  absl::Status device_failure_;
   KvStore* const store_;
   StepRunner* const runner_;
   Scheduler scheduler_;

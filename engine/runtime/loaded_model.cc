@@ -53,7 +53,7 @@ absl::StatusOr<DType> KvDType(const EngineOptions& options, DType weights) {
       absl::StrCat("kv_dtype is '", options.kv_dtype, "', must be auto, fp32 or bf16"));
 }
 
-absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options) {
+absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const EngineOptions& options) {
   CpuBackendOptions backend;
   backend.num_threads = options.num_threads > 0 ? options.num_threads : UsableCpus();
   if (options.cpu_isa == "auto") return CreateCpuBackend(backend);
@@ -66,6 +66,22 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
       "cpu_isa is '", options.cpu_isa, "', must be auto, portable, avx2, avx512 or avx512_bf16"));
 }
 
+absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options) {
+  const std::string& device = options.device;
+  if (device != "auto" && device != "cpu" && device != "cuda") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device is '", device, "', must be auto, cpu or cuda"));
+  }
+  if (device == "cuda" && !options.make_cuda) {
+    return absl::FailedPreconditionError(
+        "device is cuda, but this program was built without the CUDA toolkit");
+  }
+  if (device == "cpu" || !options.make_cuda) return MakeCpuBackend(options);
+  auto cuda = options.make_cuda();
+  if (device == "auto" && absl::IsFailedPrecondition(cuda.status())) return MakeCpuBackend(options);
+  return cuda;
+}
+
 absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
   const ModelShape& shape = model->config.shape;
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
@@ -74,9 +90,10 @@ absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, Loaded
   model->attention = {{shape.trained_length, page_tokens, 0}, model->config.positions, rope};
   FOLIO_ASSIGN_OR_RETURN(const Rotary rotary, CheckpointRotary(rope));
   const KvGeometry geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
-  const int64_t kv_bytes = options.kv_bytes > 0
-                               ? options.kv_bytes
-                               : static_cast<int64_t>(AvailableMemoryBytes() * kKvShareOfMemory);
+  const int64_t kv_bytes =
+      options.kv_bytes > 0
+          ? options.kv_bytes
+          : static_cast<int64_t>(model->backend->memory()->available_bytes() * kKvShareOfMemory);
   FOLIO_ASSIGN_OR_RETURN(model->store,
                          KvStore::Create(geometry, kv_bytes, model->backend->memory()));
   FOLIO_RETURN_IF_ERROR(model->backend->SetupAttention({
@@ -145,6 +162,13 @@ int ScoreRows(const EngineOptions& options, const ModelShape& shape) {
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required) {
+  FOLIO_ASSIGN_OR_RETURN(auto backend, MakeBackend(options));
+  return LoadModel(options, tokenizer_required, std::move(backend));
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required,
+                                                       std::unique_ptr<Backend> backend) {
   FOLIO_RETURN_IF_ERROR(CheckOptions(options));
   auto model = std::make_unique<LoadedModel>();
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
@@ -153,7 +177,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
       OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllTensors(model->config));
-  FOLIO_ASSIGN_OR_RETURN(model->backend, MakeBackend(options));
+  model->backend = std::move(backend);
   FOLIO_ASSIGN_OR_RETURN(model->weights,
                          LoadWeights(model->config, checkpoint, model->backend.get()));
   FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));

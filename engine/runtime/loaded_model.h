@@ -34,5 +34,9 @@ int ScoreRows(const EngineOptions& options, const ModelShape& shape);
 // accepted (benchmarks on token ids). Errors: see Engine::Create.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required = true);
+// The same with a backend that the caller has made.
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required,
+                                                       std::unique_ptr<Backend> backend);
 
 }  // namespace folio

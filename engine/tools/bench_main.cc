@@ -19,9 +19,11 @@
 #include "engine/attention/visible_keys.h"
 #include "engine/base/half.h"
 #include "engine/base/memory_info.h"
+#include "engine/runtime/cuda_maker.h"
 #include "engine/runtime/loaded_model.h"
 #include "engine/tools/machine_meter.h"
 
+ABSL_FLAG(std::string, device, "auto", "auto, cpu or cuda");
 ABSL_FLAG(std::string, model, "", "Hugging Face directory; tokenizer.model is not needed");
 ABSL_FLAG(int, threads, 2, "compute threads");
 ABSL_FLAG(std::string, strategies, "full,lm_infinite,long_heads", "strategies to measure");
@@ -217,6 +219,8 @@ void Print(const Row& r) {
 int Main() {
   EngineOptions options;
   options.model_dir = absl::GetFlag(FLAGS_model);
+  options.device = absl::GetFlag(FLAGS_device);
+  options.make_cuda = CudaMaker();
   options.num_threads = absl::GetFlag(FLAGS_threads);
   options.kv_dtype = absl::GetFlag(FLAGS_kv_dtype);
   options.step_tokens = std::max(64, absl::GetFlag(FLAGS_prefill_tokens));

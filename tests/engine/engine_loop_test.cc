@@ -1,4 +1,4 @@
-// The serving loop with a fake model: admission, documents, cancellation, deadlines, failures.
+// The serving loop: admission, documents, cancellation, deadlines, failures.
 #include "engine/runtime/engine_loop.h"
 
 #include <atomic>
@@ -6,176 +6,10 @@
 
 #include "engine/attention/strategy_registry.h"
 #include "engine/runtime/engine_thread.h"
-#include "gtest/gtest.h"
+#include "tests/engine/engine_loop_fixture.h"
 
-namespace folio {
+namespace folio::test {
 namespace {
-
-constexpr int kVocab = 16;
-AttentionModel Model() {
-  AttentionModel model;
-  model.limits = {256, 16, 0};
-  model.rope.head_dim = model.rope.rotary_dim = 16;
-  model.rope.trained_length = model.rope.original_length = 256;
-  return model;
-}
-
-AttentionSpec Attention(const std::string& strategy) {
-  return *ResolveAttention({{strategy, {}}, {}}, {}, Model(), {});
-}
-const KvGeometry kGeometry{.num_layers = 1,
-                           .num_heads = 1,
-                           .num_kv_heads = 1,
-                           .head_dim = 32,
-                           .padded_dim = 32,
-                           .page_tokens = 16,
-                           .dtype = DType::kF32};
-
-// Letters a, b, c, ...; token 2 ends a text.
-class LetterTokenizer final : public Tokenizer {
- public:
-  LetterTokenizer() {
-    for (int i = 0; i < kVocab; ++i) {
-      const std::string letter(1, static_cast<char>('a' + i));
-      pieces_.push_back({PieceKind::kText, letter, letter});
-    }
-  }
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view) const override {
-    return std::vector<int32_t>{};
-  }
-  absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override { return ""; }
-  const std::vector<Piece>& pieces() const override { return pieces_; }
-  int32_t bos_id() const override { return 1; }
-  int32_t eos_id() const override { return 2; }
-  int32_t unk_id() const override { return 0; }
-  LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
-  SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
-
- private:
-  std::vector<Piece> pieces_;
-};
-
-// Always answers with token 5; records what ran.
-class FakeRunner final : public EngineLoop::StepRunner {
- public:
-  FakeRunner() : logits_(kVocab, 0.0f) { logits_[5] = 1.0f; }
-  const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
-    outputs_.clear();
-    scores_.clear();
-    ++steps;
-    for (const ScheduledTokens& part : step) {
-      tokens += part.num_tokens;
-      if (part.sequence->scores) {
-        scores_.push_back({part.sequence, part.sequence->num_in_kv + 1, {}});
-        scores_.back().logprobs.assign(part.num_tokens, -1.0f);
-      }
-      if (part.sequence->generates && part.sequence->num_pending() == part.num_tokens) {
-        outputs_.push_back({part.sequence, logits_});
-      }
-    }
-    return outputs_;
-  }
-  const std::vector<ModelRunner::Scores>& Scores() const override { return scores_; }
-  int steps = 0;
-  int64_t tokens = 0;
-
- private:
-  std::vector<float> logits_;
-  std::vector<ModelRunner::Output> outputs_;
-  std::vector<ModelRunner::Scores> scores_;
-};
-
-// Thread-safe record of one request's events.
-class Recorder final : public EventSink {
- public:
-  void OnEvent(Event event) override {
-    std::lock_guard<std::mutex> lock(mu_);
-    EXPECT_FALSE(ended_) << "an event after the last one";
-    if (auto* delta = std::get_if<DeltaEvent>(&event)) {
-      tokens_ += static_cast<int>(delta->tokens.size());
-      text_ += delta->text;
-    }
-    if (auto* scored = std::get_if<ScoredEvent>(&event)) {
-      EXPECT_EQ(scored->first_position, 1 + num_scored_);
-      num_scored_ += static_cast<int64_t>(scored->logprobs.size());
-    }
-    if (auto* completed = std::get_if<CompletedEvent>(&event)) completed_ = *completed;
-    if (auto* failed = std::get_if<FailedEvent>(&event)) status_ = failed->status;
-    ended_ = completed_.has_value() || !status_.ok();
-    changed_.notify_all();
-  }
-  void WaitForEnd() {
-    std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [this] { return ended_; });
-  }
-  void WaitForTokens(int count) {
-    std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [&] { return tokens_ >= count || ended_; });
-  }
-  bool ended() const { return Locked(ended_); }
-  int tokens() const { return Locked(tokens_); }
-  int64_t num_scored() const { return Locked(num_scored_); }
-  std::string text() const { return Locked(text_); }
-  absl::Status status() const { return Locked(status_); }
-  std::optional<CompletedEvent> completed() const { return Locked(completed_); }
-
- private:
-  template <typename T>
-  T Locked(const T& value) const {
-    std::lock_guard<std::mutex> lock(mu_);
-    return value;
-  }
-  mutable std::mutex mu_;
-  std::condition_variable changed_;
-  int tokens_ = 0;
-  int64_t num_scored_ = 0;
-  std::string text_;
-  bool ended_ = false;
-  absl::Status status_;
-  std::optional<CompletedEvent> completed_;
-};
-
-const std::vector<int32_t> kEos = {2};
-
-class EngineLoopTest : public testing::Test {
- protected:
-  explicit EngineLoopTest(int64_t frames = 100)
-      : store_(*KvStore::Create(kGeometry, frames * 4096, HostMemory())),
-        loop_({.scheduler = {64, 32},
-               .model = Model(),
-               .max_running_requests = 4,
-               .vocab_size = kVocab},
-              store_.get(), &runner_) {}
-
-  GenerateSpec Spec(int prompt, int max_new, const std::string& document = "") {
-    GenerateSpec spec;
-    spec.document_id = document;
-    spec.tokens.assign(prompt, 3);
-    spec.attention = Attention("full");
-    spec.stop.max_new_tokens = max_new;
-    return spec;
-  }
-  std::shared_ptr<Recorder> Submit(RequestId id, GenerateSpec spec) {
-    auto recorder = std::make_shared<Recorder>();
-    loop_.Submit(id, std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos));
-    return recorder;
-  }
-  void RunUntilIdle() {
-    while (loop_.RunStep()) {
-    }
-  }
-  void Upload(const std::string& id, int num_tokens, const std::string& strategy = "full") {
-    loop_.documents().Open(id, Attention(strategy), nullptr);
-    loop_.documents().Append(id, std::vector<int32_t>(num_tokens, 4));
-    loop_.documents().Finish(id);
-    RunUntilIdle();
-  }
-
-  LetterTokenizer tokenizer_;
-  FakeRunner runner_;
-  std::unique_ptr<KvStore> store_;
-  EngineLoop loop_;
-};
 
 TEST_F(EngineLoopTest, AnswersAndFreesItsMemory) {
   auto recorder = Submit(1, Spec(20, 5));
@@ -375,61 +209,27 @@ TEST_F(EngineLoopTest, ShutdownFailsWhatRunsWithUnavailable) {
   }
 }
 
-TEST_F(EngineLoopTest, AScoredStreamHoldsBackItsLastTokenUntilTheNextOneIsKnown) {
-  auto recorder = std::make_shared<Recorder>();
-  loop_.scorings().Open(1, Attention("full"), recorder);
-  loop_.scorings().Append(1, std::vector<int32_t>(100, 4));
-  RunUntilIdle();
-  EXPECT_EQ(recorder->num_scored(), 99);
-  loop_.scorings().Append(1, {5});
-  RunUntilIdle();
-  EXPECT_EQ(recorder->num_scored(), 100);
-  EXPECT_FALSE(recorder->ended());
-  loop_.scorings().Finish(1);
-  ASSERT_TRUE(recorder->completed().has_value());
-  EXPECT_EQ(recorder->completed()->usage.prompt_tokens, 101);
-  EXPECT_EQ(store_->used_page_bytes(), 0);
-  EXPECT_EQ(store_->reserved_bytes(), 0);
-}
-
-TEST_F(EngineLoopTest, AScoredStreamOfAnyLengthFitsUnderAWindow) {
-  auto recorder = std::make_shared<Recorder>();
-  loop_.scorings().Open(1, Attention("lm_infinite"), recorder);
-  int64_t most = 0;
-  for (int part = 0; part < 100; ++part) {
-    loop_.scorings().Append(1, std::vector<int32_t>(1000, 4));
-    RunUntilIdle();
-    most = std::max(most, store_->used_page_bytes());
+// Whatever a device says after it has failed means nothing.
+TEST_F(EngineLoopTest, AFailedDeviceFailsWhatRunsAndWhatComes) {
+  Upload("book", 40);
+  auto running = Submit(1, Spec(10, 100));
+  auto waiting = Submit(2, Spec(1500, 5));
+  ASSERT_TRUE(loop_.RunStep());
+  const int tokens = running->tokens();
+  runner_.device = absl::InternalError("an illegal memory access was encountered");
+  EXPECT_FALSE(loop_.RunStep());
+  EXPECT_EQ(running->tokens(), tokens);
+  for (const auto& recorder : {running, waiting}) {
+    EXPECT_EQ(recorder->status().code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(recorder->status().message().find("illegal memory"), std::string::npos);
   }
-  EXPECT_EQ(recorder->num_scored(), 100 * 1000 - 1);
-  EXPECT_LE(most, 30 * 4096);  // 256 tokens of window and a step of pages, and the sinks
-  loop_.scorings().Finish(1);
-  EXPECT_TRUE(recorder->completed().has_value());
-  EXPECT_EQ(store_->reserved_bytes(), 0);
-}
-
-TEST_F(EngineLoopTest, AScoredStreamWithoutMemoryFailsAlone) {
-  auto stream = std::make_shared<Recorder>();
-  loop_.scorings().Open(1, Attention("full"), stream);
-  auto request = Submit(2, Spec(10, 3));
-  for (int part = 0; part < 3 && !stream->ended(); ++part) {
-    loop_.scorings().Append(1, std::vector<int32_t>(1000, 4));
-    RunUntilIdle();
-  }
-  EXPECT_EQ(stream->status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(request->completed().has_value());
-  EXPECT_EQ(store_->reserved_bytes(), 0);
-}
-
-TEST_F(EngineLoopTest, ACancelledScoredStreamFreesItsMemory) {
-  auto recorder = std::make_shared<Recorder>();
-  loop_.scorings().Open(7, Attention("full"), recorder);
-  loop_.scorings().Append(7, std::vector<int32_t>(500, 4));
-  loop_.RunStep();
-  loop_.Cancel(7, absl::CancelledError("gone"));
-  EXPECT_EQ(recorder->status().code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(store_->used_page_bytes() + store_->reserved_bytes(), 0);
+  const int steps = runner_.steps;
+  auto late = Submit(3, Spec(10, 5));
+  EXPECT_FALSE(loop_.RunStep());
+  EXPECT_EQ(late->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(runner_.steps, steps);
+  EXPECT_EQ(num_device_failures_, 1);
 }
 
 }  // namespace
-}  // namespace folio
+}  // namespace folio::test

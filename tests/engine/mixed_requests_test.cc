@@ -6,6 +6,7 @@
 #include "engine/attention/strategy_registry.h"
 #include "engine/runtime/engine_loop.h"
 #include "gtest/gtest.h"
+#include "tests/engine/letter_tokenizer.h"
 #include "tests/engine/test_model.h"
 
 namespace folio::test {
@@ -13,24 +14,6 @@ namespace {
 
 constexpr int kVocab = 64;
 constexpr int kAnswer = 12;
-
-class NoText final : public Tokenizer {
- public:
-  NoText() : pieces_(kVocab) {}
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view) const override {
-    return std::vector<int32_t>{};
-  }
-  absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override { return ""; }
-  const std::vector<Piece>& pieces() const override { return pieces_; }
-  int32_t bos_id() const override { return 1; }
-  int32_t eos_id() const override { return 2; }
-  int32_t unk_id() const override { return 0; }
-  LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
-  SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
-
- private:
-  std::vector<Piece> pieces_;
-};
 
 class Collector final : public EventSink {
  public:
@@ -98,7 +81,7 @@ class MixedRequests : public testing::Test {
   }
 
   const std::vector<int32_t> kNoEos;
-  NoText tokenizer_;
+  LetterTokenizer tokenizer_{kVocab};
   TempDir dir_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<Runner> runner_;

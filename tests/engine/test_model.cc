@@ -13,6 +13,8 @@
 namespace folio::test {
 namespace {
 
+MakeBackend make_backend = nullptr;
+
 void CheckOk(const absl::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "broken fixture: %s\n", status.ToString().c_str());
@@ -32,6 +34,10 @@ TempDir::TempDir() {
 
 TempDir::~TempDir() { std::filesystem::remove_all(path_); }
 
+void UseTestBackend(MakeBackend make) { make_backend = make; }
+
+bool OnTestBackend() { return make_backend != nullptr; }
+
 std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOptions& options) {
   EngineOptions engine;
   engine.model_dir = dir;
@@ -39,11 +45,14 @@ std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOp
   engine.page_tokens = options.page_tokens;
   engine.kv_dtype = options.kv_dtype;
   engine.cpu_isa = options.cpu_isa;
-  engine.kv_bytes = options.kv_bytes;
+  // A device takes all of it at once.
+  engine.kv_bytes = OnTestBackend() ? int64_t{16} << 20 : options.kv_bytes;
   engine.step_tokens = options.step_tokens;
   engine.prefill_share_tokens = options.step_tokens;
   engine.max_running_requests = options.step_tokens;
-  auto model = LoadModel(engine, /*tokenizer_required=*/false);
+  auto model = make_backend != nullptr
+                   ? LoadModel(engine, /*tokenizer_required=*/false, make_backend())
+                   : LoadModel(engine, /*tokenizer_required=*/false);
   CheckOk(model.status());
   return std::move(*model);
 }

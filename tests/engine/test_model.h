@@ -34,6 +34,11 @@ struct ModelOptions {
   int step_tokens = 512;
 };
 
+// What LoadTestModel runs on; null: the CPU backend.
+using MakeBackend = std::unique_ptr<Backend> (*)();
+void UseTestBackend(MakeBackend make);
+bool OnTestBackend();
+
 // Loads a model for tests; fails the process if it cannot (a broken fixture).
 std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir,
                                            const ModelOptions& options = {});

@@ -1,0 +1,66 @@
+#include "engine/backend/cuda/cuda_memory.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+
+namespace folio::cuda {
+
+absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Open(int ordinal) {
+  Error why = nullptr;
+  const int count = NumDevices(&why);
+  if (ordinal >= count) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "there is no CUDA device ", ordinal, ", of ", count, why == nullptr ? "" : ": ",
+        why == nullptr ? "" : why, "; use --device cpu, or install a driver of R580 or newer"));
+  }
+  auto memory = std::unique_ptr<CudaMemory>(new CudaMemory);
+  memory->Note(OpenDevice(ordinal, &memory->info_, &memory->stream_, &memory->blas_));
+  if (!memory->status_.ok()) return memory->status_;
+  memory->available_bytes_ = memory->info_.free_bytes;
+  return memory;
+}
+
+CudaMemory::~CudaMemory() { CloseDevice(stream_, blas_); }
+
+absl::StatusOr<std::byte*> CudaMemory::Allocate(int64_t bytes) {
+  void* base = nullptr;
+  if (Error error = cuda::Allocate(bytes, &base)) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes,
+                                                     " bytes on the device, of which ",
+                                                     available_bytes_, " seemed free: ", error));
+  }
+  Note(Zero(stream_, base, bytes));
+  available_bytes_ -= bytes;
+  return static_cast<std::byte*>(base);
+}
+
+void CudaMemory::Free(std::byte* base, int64_t bytes) {
+  cuda::Free(base);
+  available_bytes_ += bytes;
+}
+
+void CudaMemory::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
+  Note(cuda::Copy(stream_, to, from, bytes));
+}
+
+void CudaMemory::Write(std::byte* to, const void* host, int64_t bytes) {
+  Note(CopyIn(stream_, to, host, bytes));
+}
+
+std::span<const float> CudaMemory::Read(const float* from, int64_t count) {
+  read_.resize(count);
+  ReadBytes(read_.data(), from, count * static_cast<int64_t>(sizeof(float)));
+  return read_;
+}
+
+void CudaMemory::ReadBytes(void* host, const void* from, int64_t bytes) {
+  Note(CopyOut(stream_, host, from, bytes));
+}
+
+void CudaMemory::Note(Error error) {
+  if (error == nullptr || !status_.ok()) return;
+  status_ = absl::InternalError(absl::StrCat("CUDA: ", error));
+}
+
+}  // namespace folio::cuda

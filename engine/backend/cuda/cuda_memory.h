@@ -1,0 +1,48 @@
+#pragma once
+
+#include <vector>
+
+#include "engine/backend/cuda/device.h"
+#include "engine/base/memory.h"
+
+namespace folio::cuda {
+
+// Memory of one device, and the stream that all work of it runs on. The first error of a call
+// stays: every later step reports it.
+class CudaMemory final : public Memory {
+ public:
+  // Errors: FAILED_PRECONDITION without a driver or device, INTERNAL.
+  static absl::StatusOr<std::unique_ptr<CudaMemory>> Open(int ordinal);
+  ~CudaMemory() override;
+
+  int64_t available_bytes() const override { return available_bytes_; }
+  bool commits_at_once() const override { return true; }
+  absl::StatusOr<std::byte*> Allocate(int64_t bytes) override;
+  void Free(std::byte* base, int64_t bytes) override;
+  void Discard(std::byte*, int64_t) override {}
+  void Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
+  void Write(std::byte* to, const void* host, int64_t bytes) override;
+  std::span<const float> Read(const float* from, int64_t count) override;
+
+  // Bytes back to the host; waits.
+  void ReadBytes(void* host, const void* from, int64_t bytes);
+  // Keeps the first error.
+  void Note(Error error);
+  const absl::Status& status() const { return status_; }
+
+  const DeviceInfo& info() const { return info_; }
+  Stream stream() const { return stream_; }
+  void* blas() const { return blas_; }
+
+ private:
+  CudaMemory() = default;
+
+  DeviceInfo info_;
+  Stream stream_ = nullptr;
+  void* blas_ = nullptr;
+  int64_t available_bytes_ = 0;
+  absl::Status status_;
+  std::vector<float> read_;
+};
+
+}  // namespace folio::cuda

@@ -1,0 +1,93 @@
+// A device that is this process: its memory is the heap, its kernels run in emulation.cc. Memory is
+// poisoned when it is allocated.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "engine/backend/cuda/device.h"
+
+namespace folio::cuda {
+
+int NumDevices(Error* why) {
+  *why = nullptr;
+  return 1;
+}
+
+Error OpenDevice(int, DeviceInfo* info, Stream* stream, void** blas) {
+  std::snprintf(info->name, sizeof(info->name), "emulated");
+  // Few enough that small tests split their attention.
+  info->num_multiprocessors = 4;
+  info->total_bytes = info->free_bytes = int64_t{1} << 30;
+  *stream = nullptr;
+  *blas = nullptr;
+  return nullptr;
+}
+
+void CloseDevice(Stream, void*) {}
+
+Error Allocate(int64_t bytes, void** base) {
+  *base = std::malloc(bytes);
+  if (*base == nullptr) return "out of memory";
+  std::memset(*base, 0xff, bytes);
+  return nullptr;
+}
+
+void Free(void* base) { std::free(base); }
+
+Error Zero(Stream, void* at, int64_t bytes) {
+  std::memset(at, 0, bytes);
+  return nullptr;
+}
+
+Error Copy(Stream, void* to, const void* from, int64_t bytes) {
+  std::memcpy(to, from, bytes);
+  return nullptr;
+}
+
+Error CopyIn(Stream stream, void* to, const void* host, int64_t bytes) {
+  return Copy(stream, to, host, bytes);
+}
+
+Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes) {
+  return Copy(stream, host, from, bytes);
+}
+
+Error LaunchError() { return nullptr; }
+
+namespace {
+
+// Operands as fp32, so that one plain product serves all formats.
+float ValueOf(Weight dtype, const void* values, int64_t at) {
+  if (dtype == Weight::kF32) return static_cast<const float*>(values)[at];
+  const uint16_t bits = static_cast<const uint16_t*>(values)[at];
+  if (dtype == Weight::kBf16) {
+    const uint32_t wide = uint32_t{bits} << 16;
+    float value;
+    std::memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t wide = sign | (bits & 0x7fffu) << 13;
+  float value;
+  std::memcpy(&value, &wide, sizeof(value));
+  return value * 0x1p112f;
+}
+
+}  // namespace
+
+Error MatMul(Stream, void*, Weight dtype, const void* w, const void* x, int num_rows, int inputs,
+             int outputs, bool add, float* y) {
+  for (int64_t row = 0; row < num_rows; ++row) {
+    for (int64_t output = 0; output < outputs; ++output) {
+      float sum = 0;
+      for (int64_t i = 0; i < inputs; ++i) {
+        sum += ValueOf(dtype, w, output * inputs + i) * ValueOf(dtype, x, row * inputs + i);
+      }
+      float& to = y[row * outputs + output];
+      to = add ? to + sum : sum;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace folio::cuda

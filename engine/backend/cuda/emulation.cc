@@ -1,0 +1,175 @@
+// Blocks one after the other, the threads of a block as fibers that take turns at barriers. Slow
+// and exact: a missing barrier of a kernel may not show, a wrong index does.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "engine/backend/cuda/simt.h"
+
+// Saves the registers that a function must keep on this stack, notes its top in *from, and goes on
+// where the other stack left off. (swapcontext makes two system calls.)
+extern "C" void folio_switch_stack(void** from, void* to);
+asm(R"(
+.text
+.globl folio_switch_stack
+.type folio_switch_stack, @function
+folio_switch_stack:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size folio_switch_stack, .-folio_switch_stack
+)");
+
+namespace folio::cuda {
+
+dim3 threadIdx;
+dim3 blockIdx;
+dim3 gridDim;
+dim3 blockDim;
+
+namespace {
+
+constexpr int kWarp = 32;
+constexpr size_t kStackBytes = 128 << 10;
+
+enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
+
+struct Fiber {
+  void* top = nullptr;  // of the stack, while it does not run
+  std::unique_ptr<char[]> stack;
+  State state = State::kReady;
+  // What it gives to a shuffle, in turns: nobody is two shuffles ahead.
+  float slots[2] = {};
+  int turn = 0;
+};
+
+struct Block {
+  std::vector<Fiber> fibers;
+  void* scheduler = nullptr;  // top of the stack of RunBlock
+  const std::function<void()>* thread = nullptr;
+  int running = 0;
+  int size = 0;
+  std::vector<char> shared;
+};
+
+Block block;
+
+[[noreturn]] void RunFiber() {
+  (*block.thread)();
+  Fiber& self = block.fibers[block.running];
+  self.state = State::kDone;
+  folio_switch_stack(&self.top, block.scheduler);
+  std::abort();  // nobody wakes what is done
+}
+
+void Wait(State at) {
+  Fiber& self = block.fibers[block.running];
+  self.state = at;
+  folio_switch_stack(&self.top, block.scheduler);
+}
+
+// A stack on which folio_switch_stack returns into RunFiber, six registers popped.
+void Start(int i) {
+  Fiber& fiber = block.fibers[i];
+  if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
+  const auto end = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) / 16 * 16;
+  auto* words = reinterpret_cast<void**>(end);
+  words[-1] = nullptr;
+  words[-2] = reinterpret_cast<void*>(&RunFiber);
+  for (int n = 3; n <= 8; ++n) words[-n] = nullptr;
+  fiber.top = &words[-8];
+  fiber.state = State::kReady;
+  fiber.turn = 0;
+}
+
+// Sets the fibers [begin, end) free if all that live wait at one barrier.
+bool Release(int begin, int end, State barrier) {
+  bool any = false;
+  for (int i = begin; i < end; ++i) {
+    if (block.fibers[i].state == State::kDone) continue;
+    if (block.fibers[i].state != barrier) return false;
+    any = true;
+  }
+  for (int i = begin; any && i < end; ++i) {
+    if (block.fibers[i].state == barrier) block.fibers[i].state = State::kReady;
+  }
+  return any;
+}
+
+void RunBlock() {
+  for (int i = 0; i < block.size; ++i) Start(i);
+  for (;;) {
+    bool ran = false;
+    for (int i = 0; i < block.size; ++i) {
+      if (block.fibers[i].state != State::kReady) continue;
+      ran = true;
+      block.running = i;
+      threadIdx = {static_cast<unsigned>(i), 0, 0};
+      folio_switch_stack(&block.scheduler, block.fibers[i].top);
+    }
+    bool released = Release(0, block.size, State::kAtBlockBarrier);
+    for (int warp = 0; warp < block.size; warp += kWarp) {
+      const int end = warp + kWarp < block.size ? warp + kWarp : block.size;
+      released = Release(warp, end, State::kAtWarpBarrier) || released;
+    }
+    if (released) continue;
+    bool all_done = true;
+    for (int i = 0; i < block.size; ++i) all_done &= block.fibers[i].state == State::kDone;
+    if (all_done) return;
+    if (!ran) {
+      std::fprintf(stderr, "emulated kernel: threads wait at different barriers\n");
+      std::abort();
+    }
+  }
+}
+
+}  // namespace
+
+void __syncthreads() { Wait(State::kAtBlockBarrier); }
+void __syncwarp() { Wait(State::kAtWarpBarrier); }
+
+float __shfl_xor_sync(unsigned, float value, int lane_mask) {
+  const int self = block.running;
+  const int turn = block.fibers[self].turn;
+  block.fibers[self].slots[turn] = value;
+  block.fibers[self].turn = 1 - turn;
+  __syncwarp();
+  const int lane = self % kWarp;
+  return block.fibers[self - lane + (lane ^ lane_mask)].slots[turn];
+}
+
+void* EmulatedShared() { return block.shared.data(); }
+
+void RunGrid(dim3 grid, int block_size, int shared_bytes, const std::function<void()>& thread) {
+  if (static_cast<int>(block.fibers.size()) < block_size) block.fibers.resize(block_size);
+  block.size = block_size;
+  block.thread = &thread;
+  // Poisoned: what a kernel reads it must have written.
+  gridDim = grid;
+  blockDim = {static_cast<unsigned>(block_size), 1, 1};
+  for (unsigned z = 0; z < grid.z; ++z) {
+    for (unsigned y = 0; y < grid.y; ++y) {
+      for (unsigned x = 0; x < grid.x; ++x) {
+        blockIdx = {x, y, z};
+        block.shared.assign(shared_bytes, static_cast<char>(0xff));
+        RunBlock();
+      }
+    }
+  }
+}
+
+}  // namespace folio::cuda

@@ -1,0 +1,85 @@
+#pragma once
+
+// What kernels are written in: CUDA C++, or the same words for a compiler that is none. The second
+// form runs every thread of a block as a fiber of this process, so that tests run the kernels
+// themselves on machines without a GPU (emulation.cc).
+
+namespace folio::cuda {
+
+// cudaStream_t, where there is one.
+using Stream = void*;
+
+}  // namespace folio::cuda
+
+#ifdef __CUDACC__
+
+#define FOLIO_KERNEL __global__
+#define FOLIO_DEVICE __device__ inline
+#define FOLIO_HOST_DEVICE __host__ __device__ inline
+
+namespace folio::cuda {
+
+template <typename T>
+FOLIO_DEVICE T* DynamicShared() {
+  extern __shared__ __align__(16) unsigned char dynamic_shared[];
+  return reinterpret_cast<T*>(dynamic_shared);
+}
+
+// Errors stay with the device until DeviceError() is asked.
+template <typename... Params, typename... Args>
+void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream stream,
+            Args... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  if (shared_bytes > 48 * 1024) {
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+  }
+  kernel<<<grid, block, shared_bytes, static_cast<cudaStream_t>(stream)>>>(args...);
+}
+
+}  // namespace folio::cuda
+
+#else
+
+#include <functional>
+
+#define FOLIO_KERNEL
+#define FOLIO_DEVICE inline
+#define FOLIO_HOST_DEVICE inline
+#define __grid_constant__
+#define __launch_bounds__(...)
+
+namespace folio::cuda {
+
+struct dim3 {
+  unsigned x = 1;
+  unsigned y = 1;
+  unsigned z = 1;
+};
+// Of the fiber that runs.
+extern dim3 threadIdx;
+extern dim3 blockIdx;
+extern dim3 gridDim;
+extern dim3 blockDim;
+
+void __syncthreads();
+void __syncwarp();
+float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
+
+void* EmulatedShared();
+template <typename T>
+T* DynamicShared() {
+  return static_cast<T*>(EmulatedShared());
+}
+
+// Runs `thread` for every thread of every block.
+void RunGrid(dim3 grid, int block, int shared_bytes, const std::function<void()>& thread);
+
+template <typename... Params, typename... Args>
+void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream,
+            Args... args) {
+  RunGrid(grid, block, shared_bytes, [&] { kernel(args...); });
+}
+
+}  // namespace folio::cuda
+
+#endif

@@ -1,0 +1,164 @@
+// The serving loop with a fake model.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/attention/attention_registry.h"
+#include "engine/runtime/engine_loop.h"
+#include "gtest/gtest.h"
+#include "tests/engine/letter_tokenizer.h"
+
+namespace folio::test {
+
+inline constexpr int kVocab = 16;
+inline AttentionModel Model() {
+  AttentionModel model;
+  model.limits = {256, 16, 0};
+  model.rope.head_dim = model.rope.rotary_dim = 16;
+  model.rope.trained_length = model.rope.original_length = 256;
+  return model;
+}
+
+inline AttentionSpec Attention(const std::string& strategy) {
+  return *ResolveAttention({{strategy, {}}, {}}, {}, Model(), {});
+}
+inline const KvGeometry kGeometry{.num_layers = 1,
+                                  .num_heads = 1,
+                                  .num_kv_heads = 1,
+                                  .head_dim = 32,
+                                  .padded_dim = 32,
+                                  .page_tokens = 16,
+                                  .dtype = DType::kF32};
+
+// Always answers with token 5; records what ran.
+class FakeRunner final : public EngineLoop::StepRunner {
+ public:
+  FakeRunner() : logits_(kVocab, 0.0f) { logits_[5] = 1.0f; }
+  const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
+    outputs_.clear();
+    scores_.clear();
+    ++steps;
+    for (const ScheduledTokens& part : step) {
+      tokens += part.num_tokens;
+      if (part.sequence->scores) {
+        scores_.push_back({part.sequence, part.sequence->num_in_kv + 1, {}});
+        scores_.back().logprobs.assign(part.num_tokens, -1.0f);
+      }
+      if (part.sequence->generates && part.sequence->num_pending() == part.num_tokens) {
+        outputs_.push_back({part.sequence, logits_});
+      }
+    }
+    return outputs_;
+  }
+  const std::vector<ModelRunner::Scores>& Scores() const override { return scores_; }
+  absl::Status status() const override { return device; }
+  int steps = 0;
+  int64_t tokens = 0;
+  absl::Status device;
+
+ private:
+  std::vector<float> logits_;
+  std::vector<ModelRunner::Output> outputs_;
+  std::vector<ModelRunner::Scores> scores_;
+};
+
+// Thread-safe record of one request's events.
+class Recorder final : public EventSink {
+ public:
+  void OnEvent(Event event) override {
+    std::lock_guard<std::mutex> lock(mu_);
+    EXPECT_FALSE(ended_) << "an event after the last one";
+    if (auto* delta = std::get_if<DeltaEvent>(&event)) {
+      tokens_ += static_cast<int>(delta->tokens.size());
+      text_ += delta->text;
+    }
+    if (auto* scored = std::get_if<ScoredEvent>(&event)) {
+      EXPECT_EQ(scored->first_position, 1 + num_scored_);
+      num_scored_ += static_cast<int64_t>(scored->logprobs.size());
+    }
+    if (auto* completed = std::get_if<CompletedEvent>(&event)) completed_ = *completed;
+    if (auto* failed = std::get_if<FailedEvent>(&event)) status_ = failed->status;
+    ended_ = completed_.has_value() || !status_.ok();
+    changed_.notify_all();
+  }
+  void WaitForEnd() {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [this] { return ended_; });
+  }
+  void WaitForTokens(int count) {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [&] { return tokens_ >= count || ended_; });
+  }
+  bool ended() const { return Locked(ended_); }
+  int tokens() const { return Locked(tokens_); }
+  int64_t num_scored() const { return Locked(num_scored_); }
+  std::string text() const { return Locked(text_); }
+  absl::Status status() const { return Locked(status_); }
+  std::optional<CompletedEvent> completed() const { return Locked(completed_); }
+
+ private:
+  template <typename T>
+  T Locked(const T& value) const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return value;
+  }
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  int tokens_ = 0;
+  int64_t num_scored_ = 0;
+  std::string text_;
+  bool ended_ = false;
+  absl::Status status_;
+  std::optional<CompletedEvent> completed_;
+};
+
+inline const std::vector<int32_t> kEos = {2};
+
+class EngineLoopTest : public testing::Test {
+ protected:
+  explicit EngineLoopTest(int64_t frames = 100)
+      : store_(*KvStore::Create(kGeometry, frames * 4096, HostMemory())),
+        loop_({.scheduler = {64, 32},
+               .model = Model(),
+               .max_running_requests = 4,
+               .vocab_size = kVocab,
+               .on_device_failure = [this](const absl::Status&) { ++num_device_failures_; }},
+              store_.get(), &runner_) {}
+
+  GenerateSpec Spec(int prompt, int max_new, const std::string& document = "") {
+    GenerateSpec spec;
+    spec.document_id = document;
+    spec.tokens.assign(prompt, 3);
+    spec.attention = Attention("full");
+    spec.stop.max_new_tokens = max_new;
+    return spec;
+  }
+  std::shared_ptr<Recorder> Submit(RequestId id, GenerateSpec spec) {
+    auto recorder = std::make_shared<Recorder>();
+    loop_.Submit(id, std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos));
+    return recorder;
+  }
+  void RunUntilIdle() {
+    while (loop_.RunStep()) {
+    }
+  }
+  void Upload(const std::string& id, int num_tokens, const std::string& strategy = "full") {
+    loop_.documents().Open(id, Attention(strategy), nullptr);
+    loop_.documents().Append(id, std::vector<int32_t>(num_tokens, 4));
+    loop_.documents().Finish(id);
+    RunUntilIdle();
+  }
+
+  const LetterTokenizer tokenizer_{kVocab};
+  FakeRunner runner_;
+  int num_device_failures_ = 0;
+  std::unique_ptr<KvStore> store_;
+  EngineLoop loop_;
+};
+
+}  // namespace folio::test
