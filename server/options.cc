@@ -15,7 +15,8 @@ const CLI::Range kCount(0, 1 << 30);
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--model", engine->model_dir, "Hugging Face directory of the model")->required();
-  app->add_option("--device", engine->device, "Where the model runs; auto: a GPU if there is one")
+  app->add_option("--device", engine->device,
+                  "Where the model runs; auto: on a GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app->add_option("--threads", engine->num_threads, "Compute threads; 0: all usable CPUs")
       ->check(kCount);

@@ -25,7 +25,7 @@ using MakeDeviceBackend = std::function<absl::StatusOr<std::unique_ptr<Backend>>
 struct EngineOptions {
   std::string model_dir;
   // cpu; cuda; or auto: cuda if this build has it and there is a device, else cpu.
-  std::string device = "auto";
+  std::string device = "cpu";
   // Of the CUDA backend; empty: this program has none.
   MakeDeviceBackend make_cuda;
   // Called once, on the engine thread, when the device has failed for good. Requests were failed

@@ -1,0 +1,88 @@
+#!/bin/sh
+# Checks and measures the CUDA backend on a machine with an NVIDIA GPU (driver R580 or newer, cuBLAS 13). Lies in the folder
+# that ./dev gpu-bundle makes, as run.sh.   usage: run.sh [--dry-run] [OUT]   OUT: folder for results (default: results)
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+dry=0
+[ "${1:-}" = --dry-run ] && dry=1 && shift
+out=${1:-$here/results}
+mkdir -p "$out"
+export FOLIO_TEST_DATA="$here/tests"
+# The GPU machine's own CUDA libraries; everything else that Debian 12 has and it may not is in lib/.
+export LD_LIBRARY_PATH="$here/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:/usr/local/cuda/targets/x86_64-linux/lib"
+model=$here/models/folio-tiny
+summary=$out/summary.json
+failed=0
+
+row() { printf '%-34s %s\n' "$1" "$2"; }
+record() { # name result
+  row "$1" "$2" >>"$out/table"
+  printf '{"check": "%s", "result": "%s"}\n' "$1" "$2" >>"$summary"
+}
+: >"$out/table"
+: >"$summary"
+
+check() { # name command...
+  name=$1
+  shift
+  if [ "$dry" = 1 ]; then
+    record "$name" "would run: $(basename "$1")"
+    return
+  fi
+  "$@" >"$out/$name.log" 2>&1
+  code=$?
+  case $code in
+    0) record "$name" passed ;;
+    77) record "$name" "skipped: $(grep -m 1 SKIPPED "$out/$name.log" | tr -d '"')" ;;
+    *) record "$name" "FAILED ($code), see $name.log" && failed=1 ;;
+  esac
+}
+
+starts() { # every program must find its libraries here
+  for program in folio folio-server folio-bench cuda_tests; do
+    "$here/bin/$program" --help >"$out/start-$program.log" 2>&1
+    if [ $? -lt 126 ]; then # 126, 127: the loader's
+      record "start $program" passed
+    else
+      record "start $program" "FAILED: $(tail -n 1 "$out/start-$program.log" | tr -d '"')" && failed=1
+    fi
+  done
+}
+
+bench() { # device kv dtype
+  if [ "$dry" = 1 ]; then
+    record "bench $1 $2" "would run: folio-bench"
+    return
+  fi
+  if "$here/bin/folio-bench" --device="$1" --model="$model" --kv_dtype="$2" --json --strategies=full,lm_infinite,long_heads \
+    --depths=0,4096 >"$out/bench-$1-$2.json" 2>"$out/bench-$1-$2.log"; then
+    sed -n 's/.*"strategy": *"\([a-z_]*\)".*"depth": *\([0-9]*\).*"decode_tokens_per_s": *\([0-9.]*\).*/\1 at \2: \3 tokens\/s/p' \
+      "$out/bench-$1-$2.json" | while read -r line; do record "bench $1 $2" "$line"; done
+  else
+    record "bench $1 $2" "FAILED: $(tail -n 1 "$out/bench-$1-$2.log" | tr -d '"')" && failed=1
+  fi
+}
+
+# A pass key in a text 32 times as long as the model was trained on, asked for over gRPC on either device.
+serve() { # device
+  if [ "$dry" = 1 ]; then
+    record "serve $1" "would run: folio-server, folio eval passkey"
+    return
+  fi
+  "$here/bin/folio-server" --model "$model" --device "$1" --listen 127.0.0.1:50951 --metrics-listen off >"$out/server-$1.log" 2>&1 &
+  server=$!
+  "$here/bin/folio" --server 127.0.0.1:50951 eval passkey --tokens 8192 --trials 10 \
+    --strategies long_heads lm_infinite full >"$out/passkey-$1.txt" 2>"$out/passkey-$1.log" || failed=1
+  kill "$server" 2>/dev/null
+  wait "$server"
+  grep -E '^(long_heads|lm_infinite|full) ' "$out/passkey-$1.txt" | while read -r line; do record "passkey $1" "$line"; done
+}
+
+starts
+check cuda_tests "$here/bin/cuda_tests" "--gtest_filter=$(cat "$here/filter")"
+for dtype in fp32 bf16; do bench cuda $dtype; done
+bench cpu fp32
+serve cuda
+serve cpu
+cat "$out/table"
+exit $failed
