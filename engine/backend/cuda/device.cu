@@ -1,4 +1,5 @@
 #include <cublas_v2.h>
+#include <dlfcn.h>
 
 #include <cstdio>
 
@@ -10,11 +11,46 @@ namespace {
 constexpr size_t kBlasWorkspaceBytes = 64 << 20;
 
 Error ErrorOf(cudaError_t code) { return code == cudaSuccess ? nullptr : cudaGetErrorString(code); }
-Error ErrorOf(cublasStatus_t code) {
-  return code == CUBLAS_STATUS_SUCCESS ? nullptr : cublasGetStatusString(code);
-}
+
+// cuBLAS is loaded when a device is opened, not with the program: it is 600 MB that a server on
+// CPUs need not have, and its thread-local data would count against the stack of every thread (a
+// library that asks for small stacks then gets no thread at all).
+struct CuBlas {
+  decltype(&cublasCreate_v2) create = nullptr;
+  decltype(&cublasDestroy_v2) destroy = nullptr;
+  decltype(&cublasSetStream_v2) set_stream = nullptr;
+  decltype(&cublasSetWorkspace_v2) set_workspace = nullptr;
+  // Written out: the header has a second form for C++.
+  cublasStatus_t (*gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, int, int, int,
+                         const void*, const void*, cudaDataType, int, const void*, cudaDataType,
+                         int, const void*, void*, cudaDataType, int, cublasComputeType_t,
+                         cublasGemmAlgo_t) = nullptr;
+  decltype(&cublasGetStatusString) status_string = nullptr;
+
+  // Never unloaded.
+  Error Load() {
+    void* library = dlopen("libcublas.so.13", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return "libcublas.so.13 cannot be loaded; install cuBLAS 13";
+    Find(library, "cublasCreate_v2", &create);
+    Find(library, "cublasDestroy_v2", &destroy);
+    Find(library, "cublasSetStream_v2", &set_stream);
+    Find(library, "cublasSetWorkspace_v2", &set_workspace);
+    Find(library, "cublasGemmEx", &gemm);
+    Find(library, "cublasGetStatusString", &status_string);
+    const bool whole = create && destroy && set_stream && set_workspace && gemm && status_string;
+    return whole ? nullptr : "libcublas.so.13 lacks a function; install cuBLAS 13";
+  }
+  template <typename F>
+  static void Find(void* library, const char* name, F* function) {
+    *function = reinterpret_cast<F>(dlsym(library, name));
+  }
+  Error ErrorOf(cublasStatus_t code) const {
+    return code == CUBLAS_STATUS_SUCCESS ? nullptr : status_string(code);
+  }
+};
 
 struct Blas {
+  CuBlas api;
   cublasHandle_t handle = nullptr;
   void* workspace = nullptr;
 };
@@ -24,11 +60,13 @@ cudaStream_t Native(Stream stream) { return static_cast<cudaStream_t>(stream); }
 Error OpenBlas(Stream stream, void** out) {
   auto* blas = new Blas;
   *out = blas;
-  if (Error e = ErrorOf(cublasCreate(&blas->handle))) return e;
-  if (Error e = ErrorOf(cublasSetStream(blas->handle, Native(stream)))) return e;
+  if (Error e = blas->api.Load()) return e;
+  if (Error e = blas->api.ErrorOf(blas->api.create(&blas->handle))) return e;
+  if (Error e = blas->api.ErrorOf(blas->api.set_stream(blas->handle, Native(stream)))) return e;
   if (Error e = ErrorOf(cudaMalloc(&blas->workspace, kBlasWorkspaceBytes))) return e;
   // Its own workspace: no allocation later, and the same sums in every run.
-  return ErrorOf(cublasSetWorkspace(blas->handle, blas->workspace, kBlasWorkspaceBytes));
+  return blas->api.ErrorOf(
+      blas->api.set_workspace(blas->handle, blas->workspace, kBlasWorkspaceBytes));
 }
 
 cudaDataType_t TypeOf(Weight dtype) {
@@ -65,7 +103,7 @@ Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas) {
 void CloseDevice(Stream stream, void* blas) {
   if (blas != nullptr) {
     auto* opened = static_cast<Blas*>(blas);
-    if (opened->handle != nullptr) cublasDestroy(opened->handle);
+    if (opened->handle != nullptr) opened->api.destroy(opened->handle);
     cudaFree(opened->workspace);
     delete opened;
   }
@@ -97,15 +135,16 @@ Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes) {
 
 Error LaunchError() { return ErrorOf(cudaGetLastError()); }
 
-Error MatMul(Stream, void* blas, Weight dtype, const void* w, const void* x, int num_rows,
+Error MatMul(Stream, void* opened, Weight dtype, const void* w, const void* x, int num_rows,
              int inputs, int outputs, bool add, float* y) {
+  const auto* blas = static_cast<const Blas*>(opened);
   const float one = 1.0f;
   const float beta = add ? 1.0f : 0.0f;
   const cudaDataType_t type = TypeOf(dtype);
   // cuBLAS counts by columns: y^T = w x^T.
-  return ErrorOf(cublasGemmEx(static_cast<Blas*>(blas)->handle, CUBLAS_OP_T, CUBLAS_OP_N, outputs,
-                              num_rows, inputs, &one, w, type, inputs, x, type, inputs, &beta, y,
-                              CUDA_R_32F, outputs, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
+  return blas->api.ErrorOf(blas->api.gemm(
+      blas->handle, CUBLAS_OP_T, CUBLAS_OP_N, outputs, num_rows, inputs, &one, w, type, inputs, x,
+      type, inputs, &beta, y, CUDA_R_32F, outputs, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
 
 }  // namespace folio::cuda
