@@ -4,8 +4,8 @@
 
 namespace folio {
 
-// What makes the CUDA backend; empty in a build without it. Programs that link folio_cuda_maker
-// pass it to EngineOptions; others start faster, as they load no CUDA libraries.
+// What makes the CUDA backend, for EngineOptions; empty in a build without it. Programs that never
+// run on a GPU, as most tests, do not link it.
 MakeDeviceBackend CudaMaker();
 
 }  // namespace folio
