@@ -66,7 +66,7 @@ def main():
             "coverage": lambda: folio("What the heads choose", "eval", "coverage", "--trials", args.trials, *trials,
                                       "--lengths", "4,16,64", "--filler", TEXT, "--strategies", *SCORERS,
                                       *picture("coverage")),
-            "needle": lambda: folio("Needle by depth and length", "eval", "needle", "--trials", 2, "--depths", 10, *trials,
+            "needle": lambda: folio("Needle by depth and length", "eval", "needle", "--trials", 4, "--depths", 10, *trials,
                                     "--filler", TEXT, "--lengths", "1,4,16,64", "--strategies", "lm_infinite", "long_heads",
                                     *picture("needle")),
         }

@@ -29,7 +29,7 @@ absl::StatusOr<std::string> TypeOf(const Json& object, const char* field) {
 // A field that must be absent, null, false or "".
 absl::Status MustBeUnset(const Json& object, const char* key) {
   const Json* value = Find(object, key);
-  if (value == nullptr || *value == false || *value == "") return absl::OkStatus();
+  if (value == nullptr || *value == false || *value == Json(std::string())) return absl::OkStatus();
   return Unknown(absl::StrCat("model.", key), *value, "null");
 }
 
