@@ -46,6 +46,10 @@ int Serve(ServerOptions options, const sigset_t& signals) {
     device_failed.store(true);
     kill(getpid(), SIGTERM);
   };
+  options.on_stall = [] {
+    spdlog::shutdown();
+    std::_Exit(1);
+  };
   Runner runner(options, [](const EngineOptions& engine) { return Engine::Create(engine); });
   if (absl::Status started = runner.Start(); !started.ok()) return Fail(started);
   spdlog::info("listening on port {}, metrics on port {}, loading {}", runner.grpc_port(),

@@ -14,7 +14,9 @@ const CLI::Range kAtLeastOne(1, 1 << 30);
 const CLI::Range kCount(0, 1 << 30);
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
-  app->add_option("--model", engine->model_dir, "Hugging Face directory of the model")->required();
+  app->add_option("--model", engine->model_dir,
+                  "Hugging Face directory of the model, or synthetic:llama-2-7b and the like")
+      ->required();
   app->add_option("--device", engine->device,
                   "Where the model runs; auto: on a GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -26,7 +28,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
       ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512_bf16"}));
   app->add_option("--kv-dtype", engine->kv_dtype, "Numbers in the KV cache")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}));
-  app->add_option("--kv-bytes", engine->kv_bytes, "KV cache budget; 0: 70 % of free memory")
+  app->add_option("--kv-bytes,--kv-device-bytes", engine->kv_bytes,
+                  "KV cache budget; 0: 70 % of free memory, on a GPU 95 %")
       ->check(CLI::NonNegativeNumber);
   app->add_option("--step-tokens", engine->step_tokens, "Tokens in one engine step")
       ->check(kAtLeastOne);
@@ -55,6 +58,9 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(kAtLeastOne);
   app->add_option("--drain-seconds", options->drain_seconds,
                   "How long running streams may go on after SIGTERM")
+      ->check(kCount);
+  app->add_option("--step-timeout-seconds", options->step_timeout_seconds,
+                  "A step that lasts longer ends the server; 0: 120 on a GPU, never on a CPU")
       ->check(kCount);
   app->add_option("--log-level", options->log_level, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));

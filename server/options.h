@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "engine/runtime/engine.h"
@@ -22,6 +23,11 @@ struct ServerOptions {
   // Events that one stream may hold for a client that does not read; more end it with ABORTED.
   int64_t max_stream_buffer_bytes = int64_t{1} << 20;
   int drain_seconds = 30;
+  // A step that lasts longer ends the server; 0: 120 s on a GPU, never on a CPU.
+  int step_timeout_seconds = 0;
+  // Called once when that happens, after streams were told: the process should end at once, as the
+  // engine thread cannot be joined.
+  std::function<void()> on_stall;
   std::string log_level = "info";
   bool log_json = false;
 };

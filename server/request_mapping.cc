@@ -14,7 +14,6 @@ namespace {
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
-constexpr int kMaxTopLogprobs = 20;
 constexpr uint32_t kMaxEvidenceSpans = 64;
 constexpr uint32_t kMinHeartbeatMs = 100;
 constexpr uint32_t kMaxHeartbeatMs = 60000;

@@ -12,14 +12,17 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/services.h"
+#include "server/step_watchdog.h"
 
 namespace folio::server {
 namespace {
 
 constexpr const char* kServices[] = {"folio.v1.Inference", "folio.v1.Documents", "folio.v1.Text",
                                      "folio.v1.Control"};
+constexpr int kDeviceStepTimeoutSeconds = 120;
 // For the last statuses to reach their clients, after the streams were told to end.
 constexpr std::chrono::seconds kLastWrites{2};
 
@@ -42,6 +45,7 @@ void LogModel(const Engine& engine, int grpc_port) {
                info.model_name, info.synthetic ? " (synthetic weights)" : "", grpc_port,
                info.num_parameters, info.weight_dtype, info.num_threads, info.backend,
                info.kv_capacity_bytes >> 20);
+  spdlog::info("memory: {}", info.memory_plan);
 }
 
 }  // namespace
@@ -63,6 +67,7 @@ struct Runner::State {
   DocumentCounts CountDocuments() const;
   // All calls have ended afterwards.
   void StopServer();
+  void WatchSteps();
 
   const ServerOptions options;
   const EngineFactory factory;
@@ -76,6 +81,7 @@ struct Runner::State {
   std::shared_ptr<prometheus::Collectable> gauges;
   std::unique_ptr<prometheus::Exposer> exposer;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<StepWatchdog> watchdog;
   int grpc_port = 0;
   int metrics_port = 0;
 };
@@ -89,6 +95,7 @@ Runner::Runner(ServerOptions options, EngineFactory factory, Clock clock)
 // Calls end first, then what works for them, then the engine; its last events still find the pump.
 Runner::~Runner() {
   State& s = *state_;
+  s.watchdog.reset();
   s.StopServer();
   s.exposer.reset();
   s.context.pool.Stop();
@@ -123,6 +130,22 @@ absl::Status Runner::State::StartMetrics() {
   exposer->RegisterCollectable(metrics.registry());
   exposer->RegisterCollectable(gauges);
   return absl::OkStatus();
+}
+
+void Runner::State::WatchSteps() {
+  int seconds = options.step_timeout_seconds;
+  if (seconds == 0 && absl::StartsWith(engine->info().backend, "cuda")) {
+    seconds = kDeviceStepTimeoutSeconds;
+  }
+  if (seconds == 0 || !options.on_stall) return;
+  watchdog = std::make_unique<StepWatchdog>(engine.get(), std::chrono::seconds(seconds), [=, this] {
+    spdlog::critical("no step has ended for {} s: the device hangs", seconds);
+    SetReady(false);
+    context.pump.StopAll(absl::UnavailableError("the device hangs, the server restarts"));
+    context.streams.WaitUntilZero(std::chrono::steady_clock::now() + kLastWrites,
+                                  [] { return false; });
+    options.on_stall();
+  });
 }
 
 DocumentCounts Runner::State::CountDocuments() const {
@@ -188,6 +211,7 @@ absl::Status Runner::LoadModel() {
   s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
   s.context.set_engine(s.engine.get());
   LogModel(*s.engine, s.grpc_port);
+  s.WatchSteps();
   s.SetReady(true);
   return absl::OkStatus();
 }

@@ -12,7 +12,7 @@ ENGINE = {
     "tensor": set(),
     "types": {"base", "tensor"},
     "attention": {"base", "types", "tensor"},
-    "backend": {"base", "types", "tensor", "attention"},
+    "backend": {"base", "types", "tensor", "attention", "sampling"},
     "kv": {"base", "types", "tensor"},
     "model": {"base", "types", "tensor", "backend"},
     "tokenizer": {"base", "model"},

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "engine/base/memory.h"
 #include "engine/tensor/tensor_view.h"
@@ -37,8 +38,9 @@ struct AttentionSetup {
   std::vector<float> alibi_slopes;
   // CoCA; the geometry then has paired_keys.
   CocaQuery coca_query = CocaQuery::kNone;
-  // Upper bound of rows in one step, for workspace.
+  // Upper bounds of rows in one step, and of those whose logits are wanted, for workspace.
   int max_step_rows = 0;
+  int max_logit_rows = 0;
 };
 
 // Runs the verbs of a transformer on one device. Knows shapes and plans, never a strategy's name.
@@ -50,25 +52,45 @@ class Backend {
   virtual std::string name() const = 0;
   virtual int num_threads() const = 0;
 
-  // Where activations, weights' vectors, the KV cache and everything else that verbs are given lies
-  // (tokens and row numbers apart). Lives as long as the backend.
+  // Where activations, weights' vectors, the KV cache and everything else that verbs are given
+  // lies. Lives as long as the backend.
   virtual Memory* memory() = 0;
 
   // Not OK once the device has failed: what verbs gave since then means nothing, and nothing will
   // work again in this process. Checked after every step.
   virtual absl::Status status() const { return absl::OkStatus(); }
 
+  // Bytes that the verbs take beside what they are given, for a cache of this geometry, steps of
+  // max_step_rows and matrices with at most max_inputs columns; unusual requests may take more.
+  virtual int64_t WorkspaceBytes(const KvGeometry&, int /*max_step_rows*/,
+                                 int64_t /*max_inputs*/) const {
+    return 0;
+  }
+
   // Packs parts, each [rows_i, cols] of fp32, fp16 or bf16 (all of one dtype), stacked by rows,
   // into one matrix of the same dtype. `parts` may be released afterwards. Errors: INVALID_ARGUMENT
   // on a shape or dtype mismatch, RESOURCE_EXHAUSTED without memory.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) = 0;
 
+  // A bf16 matrix of random numbers, for models without files: element i (row by row) is uniform
+  // with this standard deviation and depends on seed and i alone. Errors: RESOURCE_EXHAUSTED.
+  //   sqrt(3) deviation (2 u - 1), u the upper 24 bits of a splitmix64 finaliser over seed and i
+  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
+                                                                   uint64_t seed,
+                                                                   float deviation) = 0;
+
   // Must be called once before the attention verbs. Errors: INVALID_ARGUMENT for an unusable
   // geometry.
   virtual absl::Status SetupAttention(const AttentionSetup& setup) = 0;
 
-  //   out [tokens.size(), cols]   row i = row tokens[i] of the table; ids must be in range
-  virtual void Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) = 0;
+  // Runs one step: `verbs` calls the verbs below for the batch that it is given, which may have
+  // more rows than `batch`. A backend may record what they do, and repeat that for a later step
+  // which looks the same instead of calling them. samples[i] answers batch.logits[i].
+  virtual void RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
+                       std::vector<Sample>* samples) = 0;
+
+  //   out [batch.num_rows, cols]   row i = row batch.tokens[i] of the table
+  virtual void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) = 0;
 
   //   out[i] = x[i] / sqrt(mean(x[i]^2) + eps) * weight          x, out [num_rows, width], out may
   //   be x
@@ -79,8 +101,8 @@ class Backend {
   virtual void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
                          double eps, int num_rows, float* out) = 0;
 
-  //   out [rows.size(), width]   row i = row rows[i] of x
-  virtual void TakeRows(const float* x, std::span<const int> rows, int width, float* out) = 0;
+  //   out [batch.logits.size(), width]   row i = row batch.logits[i].row of x
+  virtual void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) = 0;
 
   enum class Output { kStore, kAdd };
   //   y [num_rows, matrix.rows()] (=, +=) x [num_rows, matrix.cols()] * matrix^T (+ bias, may be
@@ -108,6 +130,11 @@ class Backend {
   // Attention of every row under its sequence's plan, selection of chunks included.
   //   out [batch.num_rows, num_heads * head_dim]
   virtual void Attend(const StepBatch& batch, int layer, const float* qkv, float* out) = 0;
+
+  // Does batch.logits. Filters are in the order of sampling/sampler.h, and a draw depends on
+  // logits, parameters, seed and index only. Once per step, last.
+  //   logits [batch.logits.size(), vocab_size]
+  virtual void SampleTokens(const StepBatch& batch, const float* logits, int vocab_size) = 0;
 };
 
 }  // namespace folio

@@ -34,15 +34,22 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geome
   FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(memory, geometry.frame_bytes(),
                                                        capacity_bytes / geometry.frame_bytes()));
   const int64_t summary_bytes = geometry.summary_frame_bytes();
-  int64_t num_summaries = std::max<int64_t>(1, capacity_bytes / summary_bytes);
-  if (memory->commits_at_once()) {
-    // A frame stands for at least kTile pages, the last one of a sequence apart.
-    const int64_t num_pages = capacity_bytes / geometry.frame_bytes();
-    num_summaries = std::min(num_summaries, 2 * num_pages / kTile + kPartialSummaries);
-  }
+  const int64_t num_summaries =
+      SummaryPoolBytes(geometry, capacity_bytes, memory->commits_at_once()) / summary_bytes;
   FOLIO_ASSIGN_OR_RETURN(auto summaries, FramePool::Create(memory, summary_bytes, num_summaries));
   return std::unique_ptr<KvStore>(
       new KvStore(geometry, capacity_bytes, memory, std::move(pages), std::move(summaries)));
+}
+
+int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
+                                  bool commits_at_once) {
+  int64_t count = std::max<int64_t>(1, capacity_bytes / geometry.summary_frame_bytes());
+  if (commits_at_once) {
+    // A frame stands for at least kTile pages, the last one of a sequence apart.
+    const int64_t num_pages = capacity_bytes / geometry.frame_bytes();
+    count = std::min(count, 2 * num_pages / kTile + kPartialSummaries);
+  }
+  return count * geometry.summary_frame_bytes();
 }
 
 KvStore::KvStore(const KvGeometry& geometry, int64_t capacity_bytes, Memory* memory,

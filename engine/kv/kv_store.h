@@ -33,6 +33,10 @@ class KvStore {
   static absl::StatusOr<std::unique_ptr<KvStore>> Create(const KvGeometry& geometry,
                                                          int64_t capacity_bytes, Memory* memory);
 
+  // Bytes of the pool of chunk summaries beside pages of capacity_bytes.
+  static int64_t SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
+                                  bool commits_at_once);
+
   // Largest number of bytes that a sequence of `total_tokens` under `plan` ever holds, if a step
   // adds at most `step_tokens` and the first `shared_tokens` lie in frames of another sequence.
   int64_t BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,

@@ -26,17 +26,33 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   return made;
 }
 
+void Transformer::Run(const StepBatch& batch, std::vector<Sample>* samples) {
+  backend_->RunStep(
+      batch, [this](const StepBatch& padded) { RunVerbs(padded); }, samples);
+}
+
 std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                                             std::span<const int> logit_rows) {
-  backend_->Embed(*weights_.embedding, tokens, hidden_.data());
+  StepBatch step = batch;
+  step.tokens.assign(tokens.begin(), tokens.end());
+  step.logits.clear();
+  for (const int row : logit_rows) step.logits.emplace_back().row = row;
+  std::vector<Sample> samples;
+  Run(step, &samples);
+  const auto num_rows = static_cast<int64_t>(logit_rows.size());
+  return backend_->memory()->Read(logits_.data(), num_rows * shape_.vocab_size);
+}
+
+void Transformer::RunVerbs(const StepBatch& batch) {
+  backend_->Embed(batch, *weights_.embedding, hidden_.data());
   for (int layer = 0; layer < shape_.num_layers; ++layer) RunLayer(batch, layer);
-  if (logit_rows.empty()) return {};
-  const int num_rows = static_cast<int>(logit_rows.size());
-  backend_->TakeRows(hidden_.data(), logit_rows, shape_.hidden_size, normed_.data());
+  if (batch.logits.empty()) return;
+  const int num_rows = static_cast<int>(batch.logits.size());
+  backend_->TakeLogitRows(batch, hidden_.data(), shape_.hidden_size, normed_.data());
   Norm(weights_.final_norm, normed_.data(), num_rows, normed_.data());
   backend_->MatMul(weights_.head(), normed_.data(), num_rows, weights_.lm_head.bias,
                    Backend::Output::kStore, logits_.data());
-  return backend_->memory()->Read(logits_.data(), int64_t{num_rows} * shape_.vocab_size);
+  backend_->SampleTokens(batch, logits_.data(), shape_.vocab_size);
 }
 
 void Transformer::Norm(const NormWeights& norm, const float* x, int rows, float* out) {
@@ -83,10 +99,15 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   RunMlp(w, rows);
 }
 
-int64_t Transformer::workspace_bytes() const {
-  return static_cast<int64_t>((hidden_.size() + normed_.size() + qkv_.size() + attention_.size() +
-                               up_.size() + mlp_.size() + logits_.size()) *
-                              sizeof(float));
+int64_t Transformer::WorkspaceBytes(const ModelShape& shape, const DecoderStyle& style,
+                                    int max_step_rows, int max_logit_rows) {
+  const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
+  const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
+  const int64_t kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
+  const int64_t per_row = 2 * int64_t{shape.hidden_size} + 2 * q_size + 2 * kv_size +
+                          (gated ? 3 : 1) * int64_t{shape.intermediate_size};
+  return static_cast<int64_t>(sizeof(float)) *
+         (max_step_rows * per_row + int64_t{max_logit_rows} * shape.vocab_size);
 }
 
 }  // namespace folio

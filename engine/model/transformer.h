@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/model/weights.h"
@@ -24,10 +25,13 @@ class Transformer {
                                                              Backend* backend, int max_step_rows,
                                                              int max_logit_rows);
 
-  // Runs `tokens` (one per row of `batch`) and stores their keys and values. Returns logits
-  // [logit_rows.size(), vocab_size] of the given rows, valid until the next call. REQUIRES:
-  // tokens.size() == batch.num_rows <= max_step_rows, logit_rows.size() <= max_logit_rows, every
-  // token in the vocabulary, pages for every token of every slice.
+  // Runs the rows of the step and stores their keys and values; samples[i] answers batch.logits[i].
+  // REQUIRES: batch.num_rows <= max_step_rows, batch.logits.size() <= max_logit_rows, every token
+  // in the vocabulary, pages for every token of every slice.
+  void Run(const StepBatch& batch, std::vector<Sample>* samples);
+
+  // The same for `tokens`, one per row. Returns the logits [logit_rows.size(), vocab_size] of the
+  // given rows, valid until the next call.
   std::span<const float> Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                                  std::span<const int> logit_rows);
 
@@ -35,7 +39,8 @@ class Transformer {
   absl::Status status() const { return backend_->status(); }
 
   // Bytes of activations.
-  int64_t workspace_bytes() const;
+  static int64_t WorkspaceBytes(const ModelShape& shape, const DecoderStyle& style,
+                                int max_step_rows, int max_logit_rows);
 
  private:
   Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
@@ -43,6 +48,7 @@ class Transformer {
       : shape_(shape), style_(style), weights_(weights), backend_(backend) {}
 
   void Norm(const NormWeights& norm, const float* x, int rows, float* out);
+  void RunVerbs(const StepBatch& batch);
   void RunLayer(const StepBatch& batch, int layer);
   void RunMlp(const LayerWeights& weights, int rows);
 

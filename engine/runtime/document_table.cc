@@ -162,6 +162,19 @@ void DocumentTable::Fail(Document* document, absl::Status status) {
   Send(document->sink, FailedEvent{document->status, Phase::kPrefill});
 }
 
+Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
+  const auto it = by_sequence_.find(sequence);
+  return it == by_sequence_.end() ? nullptr : it->second;
+}
+
+void DocumentTable::FailRendition(Rendition* rendition, absl::Status status) {
+  if (rendition->document != nullptr && rendition == &rendition->document->primary()) {
+    Fail(rendition->document, std::move(status));
+  } else {
+    FreeRendition(rendition);
+  }
+}
+
 void DocumentTable::NoteProgress(Rendition* rendition) {
   Document* document = rendition->document;
   const Sequence& sequence = rendition->sequence;

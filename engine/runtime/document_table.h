@@ -74,6 +74,12 @@ class DocumentTable {
   // `bytes` can be reserved. False if that is not enough.
   bool EvictFor(int64_t bytes);
 
+  // The rendition that a sequence prefills; nullptr if it is none of a document.
+  Rendition* RenditionOf(const Sequence* sequence);
+  // The prefill of a rendition cannot go on: it lets go of its memory, and its document fails if it
+  // is the upload's own. REQUIRES: no user.
+  void FailRendition(Rendition* rendition, absl::Status status);
+
   // To be called after each step: tells sinks about progress, retires what is complete.
   void AfterStep(const std::vector<ScheduledTokens>& step);
 

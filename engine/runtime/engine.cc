@@ -20,11 +20,11 @@ namespace {
 // Runs scheduled steps on the loaded model.
 class TransformerRunner final : public EngineLoop::StepRunner {
  public:
-  TransformerRunner(Transformer* transformer, int vocab_size)
-      : transformer_(transformer), runner_(transformer), vocab_size_(vocab_size) {}
+  explicit TransformerRunner(Transformer* transformer)
+      : transformer_(transformer), runner_(transformer) {}
 
-  const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
-    return runner_.Run(step, vocab_size_);
+  std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
+    return runner_.Run(step);
   }
   const std::vector<ModelRunner::Scores>& Scores() const override { return runner_.scores(); }
   absl::Status status() const override { return transformer_->status(); }
@@ -32,7 +32,6 @@ class TransformerRunner final : public EngineLoop::StepRunner {
  private:
   Transformer* const transformer_;
   ModelRunner runner_;
-  const int vocab_size_;
 };
 
 class EngineImpl final : public Engine {
@@ -40,7 +39,7 @@ class EngineImpl final : public Engine {
   EngineImpl(const EngineOptions& options, std::unique_ptr<LoadedModel> model)
       : options_(options),
         model_(std::move(model)),
-        runner_(model_->transformer.get(), model_->config.shape.vocab_size),
+        runner_(model_->transformer.get()),
         loop_({.scheduler = {options.step_tokens, options.prefill_share_tokens,
                              ScoreRows(options, model_->config.shape)},
                .model = model_->attention,

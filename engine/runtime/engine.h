@@ -23,6 +23,7 @@ class Backend;
 using MakeDeviceBackend = std::function<absl::StatusOr<std::unique_ptr<Backend>>()>;
 
 struct EngineOptions {
+  // A Hugging Face directory, or "synthetic:NAME" for a known shape with random weights.
   std::string model_dir;
   // cpu; cuda; or auto: cuda if this build has it and there is a device, else cpu.
   std::string device = "cpu";
@@ -40,8 +41,8 @@ struct EngineOptions {
   int page_tokens = 0;
   // fp32, bf16 or auto: fp32 for fp32 weights, bf16 otherwise.
   std::string kv_dtype = "auto";
-  // KV pages, sinks and chunk summaries together; 0: 70 % of the memory left after loading the
-  // weights.
+  // KV pages, sinks and chunk summaries together; 0: 70 % of the memory that weights and
+  // activations leave of the host's, 95 % of a device's.
   int64_t kv_bytes = 0;
   // Tokens in one step, decodes included, and the most of them that one prefill may take.
   int step_tokens = 512;
@@ -64,6 +65,8 @@ struct EngineInfo {
   int page_tokens = 0;
   std::string kv_dtype;
   int64_t weight_bytes = 0;
+  // Where the memory went, in words.
+  std::string memory_plan;
   int64_t kv_capacity_bytes = 0;
   AttentionSpec default_attention;
   Catalogue catalogue;

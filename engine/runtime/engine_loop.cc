@@ -135,8 +135,7 @@ void EngineLoop::AdmitWaiting() {
     if (admission == Admission::kAdmitted) {
       waiting_.remove(generation);
       running_.push_back(generation);
-      generation->admitted = true;
-      generation->NoteAdmitted();
+      generation->Admit(options_.vocab_size);
       continue;
     }
     if (!running_.empty() || rendition_pending) break;  // those will free memory when they end
@@ -178,6 +177,21 @@ void EngineLoop::OnDeviceFailure(const absl::Status& status) {
   if (options_.on_device_failure) options_.on_device_failure(status);
 }
 
+void EngineLoop::FailSequence(const Scheduler::Failure& failure) {
+  const absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
+      "no memory for the next tokens: ", failure.status.message(), "; try again later"));
+  Rendition* rendition = documents_.RenditionOf(failure.sequence);
+  if (rendition == nullptr) return Cancel(failure.sequence->id, status);
+  std::vector<RequestId> users;
+  for (const auto& [id, generation] : requests_) {
+    if (generation->rendition == rendition) users.push_back(id);
+  }
+  // The last user takes a rendition that is not the upload's own with it.
+  for (RequestId id : users) Cancel(id, status);
+  rendition = documents_.RenditionOf(failure.sequence);
+  if (rendition != nullptr) documents_.FailRendition(rendition, status);
+}
+
 bool EngineLoop::RunStep() {
   if (!device_failure_.ok()) {
     FailAll(device_failure_);
@@ -186,25 +200,23 @@ bool EngineLoop::RunStep() {
   ExpireDeadlines();
   AdmitWaiting();
   SendProgress();
-  auto step = scheduler_.NextStep();
-  if (!step.ok()) {
-    FailAll(absl::InternalError(std::string(step.status().message())));
-    return false;
-  }
-  if (step->empty()) return false;
-  Count(*step);
-  const std::vector<ModelRunner::Output>& outputs = runner_->Run(*step);
+  std::vector<Scheduler::Failure> failures;
+  const std::vector<ScheduledTokens> step = scheduler_.NextStep(&failures);
+  for (const Scheduler::Failure& failure : failures) FailSequence(failure);
+  if (step.empty()) return !failures.empty();
+  Count(step);
+  std::vector<ModelRunner::Output>& outputs = runner_->Run(step);
   if (const absl::Status status = runner_->status(); !status.ok()) {
     OnDeviceFailure(status);
     return false;
   }
-  scheduler_.Commit(*step);
-  AfterStep(*step, outputs);
+  scheduler_.Commit(step);
+  AfterStep(step, outputs);
   return true;
 }
 
 void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
-                           const std::vector<ModelRunner::Output>& outputs) {
+                           std::vector<ModelRunner::Output>& outputs) {
   documents_.AfterStep(step);
   scorings_.AfterStep(runner_->Scores());
   for (const ScheduledTokens& part : step) {
@@ -218,10 +230,10 @@ void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
       generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
     }
   }
-  for (const ModelRunner::Output& output : outputs) {
+  for (ModelRunner::Output& output : outputs) {
     Generation* generation = by_sequence_.at(output.sequence);
     generation->NoteEvidence(store_->geometry().num_layers);
-    if (generation->Accept(output.logits, &sampler_)) Forget(generation);
+    if (generation->Accept(std::move(output.sample))) Forget(generation);
   }
 }
 

@@ -34,8 +34,7 @@ class EngineLoop {
   class StepRunner {
    public:
     virtual ~StepRunner() = default;
-    virtual const std::vector<ModelRunner::Output>& Run(
-        const std::vector<ScheduledTokens>& step) = 0;
+    virtual std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) = 0;
     // Of the last Run.
     virtual const std::vector<ModelRunner::Scores>& Scores() const = 0;
     // Not OK once the device has failed for good (Backend::status).
@@ -82,11 +81,13 @@ class EngineLoop {
   Admission TryAdmit(Generation* generation);
   bool AdmitOrEvict(Sequence* sequence);
   void AfterStep(const std::vector<ScheduledTokens>& step,
-                 const std::vector<ModelRunner::Output>& outputs);
+                 std::vector<ModelRunner::Output>& outputs);
   void Count(const std::vector<ScheduledTokens>& step);
   void SendProgress();
-  // Frees a request that has sent its last event.
   void OnDeviceFailure(const absl::Status& status);
+  // A sequence got no memory for its next tokens: it fails alone, with those that wait for it.
+  void FailSequence(const Scheduler::Failure& failure);
+  // Frees a request that has sent its last event.
   void Forget(Generation* generation);
 
   const EngineLoopOptions options_;
@@ -96,7 +97,6 @@ class EngineLoop {
   Scheduler scheduler_;
   DocumentTable documents_;
   ScoringTable scorings_;
-  Sampler sampler_;
   Counters counters_;
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
   std::list<Generation*> waiting_;    // in order of arrival

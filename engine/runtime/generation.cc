@@ -27,6 +27,8 @@ Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
       detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),
       stops_(spec.stop.stop_strings) {
   sequence.generates = true;
+  sequence.draw.sampling = &spec.sampling;
+  if (spec.logprobs) sequence.draw.num_top_logprobs = spec.num_top_logprobs;
   if (WantsEvidence()) sequence.picks = &picks_;
   sequence.tokens = std::make_shared<std::vector<int32_t>>(std::move(spec.tokens));
 }
@@ -36,19 +38,19 @@ Phase Generation::phase() const {
   return sequence.decoding() ? Phase::kDecode : Phase::kPrefill;
 }
 
-void Generation::PrepareSeen(size_t vocab_size) {
-  seen_.emplace(static_cast<int>(vocab_size));
+void Generation::Admit(int vocab_size) {
+  admitted = true;
+  admitted_ = Now();
+  if (spec.sampling.repetition_penalty == 1.0f) return;
+  seen_.emplace(vocab_size);
   if (rendition != nullptr) {
     for (int32_t token : *rendition->sequence.tokens) seen_->Add(token);
   }
   for (int32_t token : *sequence.tokens) seen_->Add(token);
+  sequence.draw.seen = &*seen_;
 }
 
-bool Generation::Accept(std::span<const float> logits, Sampler* sampler) {
-  const SamplingParams& params = spec.sampling;
-  if (params.repetition_penalty != 1.0f && !seen_.has_value()) PrepareSeen(logits.size());
-  Sample sample = sampler->Draw(logits, params, seen_.has_value() ? &*seen_ : nullptr,
-                                num_generated_, spec.logprobs ? spec.num_top_logprobs : -1);
+bool Generation::Accept(Sample sample) {
   if (num_generated_++ == 0) first_token_ = Now();
   if (seen_.has_value()) seen_->Add(sample.token);
   const bool at_eos = !spec.stop.ignore_eos && Contains(eos_tokens_, sample.token);
@@ -84,6 +86,7 @@ bool Generation::Accept(std::span<const float> logits, Sampler* sampler) {
   }
   sequence.tokens->push_back(sample.token);
   ++sequence.num_known;
+  sequence.draw.index = num_generated_;
   return false;
 }
 

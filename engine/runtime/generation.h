@@ -8,7 +8,6 @@
 #include <string>
 
 #include "engine/runtime/evidence.h"
-#include "engine/sampling/sampler.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
@@ -27,9 +26,12 @@ class Generation {
   Generation(GenerateSpec spec, std::shared_ptr<EventSink> sink, const Tokenizer& tokenizer,
              std::span<const int32_t> eos_tokens);
 
-  // Samples the next token from `logits` and sends what it adds. Returns true when the answer is
-  // complete; Completed was sent then.
-  bool Accept(std::span<const float> logits, Sampler* sampler);
+  // The request runs from now on; its document is known.
+  void Admit(int vocab_size);
+
+  // Takes the next token, drawn as sequence.draw says, and sends what it adds. Returns true when
+  // the answer is complete; Completed was sent then.
+  bool Accept(Sample sample);
 
   // Counts the choices of chunks behind the token that Accept gets next.
   void NoteEvidence(int num_layers);
@@ -40,8 +42,6 @@ class Generation {
   void SendQueued(int position);
   void SendPrefill(int64_t total, int64_t processed);
 
-  // Milestones on the steady clock.
-  void NoteAdmitted() { admitted_ = Now(); }
   // Adds keys attended to by the decoding query at `position`, and the memory held then.
   void NoteDecode(int64_t position);
   void NoteMemory(int64_t own_page_bytes, int64_t shared_page_bytes, int64_t summary_bytes);
@@ -57,7 +57,6 @@ class Generation {
 
  private:
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
-  void PrepareSeen(size_t vocab_size);
   bool WantsEvidence() const { return spec.max_evidence_spans > 0 || spec.layer_evidence; }
   void SendEvidence();
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,

@@ -9,7 +9,10 @@
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/synthetic_model.h"
+#include "engine/runtime/memory_plan.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
+#include "engine/tokenizer/byte_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
 
 namespace folio {
@@ -17,7 +20,7 @@ namespace {
 
 // Models trained on at most this length are test models, whose chunks are small.
 constexpr int kShortTrainedLength = 1024;
-constexpr double kKvShareOfMemory = 0.7;
+constexpr uint64_t kSyntheticSeed = 1;
 
 absl::Status CheckOptions(const EngineOptions& options) {
   if (options.step_tokens < 16 || options.step_tokens > 65536) {
@@ -82,32 +85,58 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
   return cuda;
 }
 
-absl::Status SetupCache(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
-  const ModelShape& shape = model->config.shape;
+int MaxLogitRows(const EngineOptions& options, const ModelShape& shape) {
+  return options.max_running_requests + ScoreRows(options, shape);
+}
+
+// What the cache looks like, and the memory for all of it.
+struct CachePlan {
+  KvGeometry geometry;
+  MemoryPlan memory;
+};
+absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_dtype,
+                                    const LoadedModel& model) {
+  const ModelShape& shape = model.config.shape;
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
   FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, weight_dtype));
+  CachePlan plan;
+  plan.geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
+  const int64_t max_inputs =
+      std::max({shape.hidden_size, shape.intermediate_size, shape.num_heads * shape.head_dim});
+  MemoryPlanInputs inputs;
+  inputs.available = model.backend->memory()->available_bytes();
+  inputs.commits_at_once = model.backend->memory()->commits_at_once();
+  inputs.workspace = model.backend->WorkspaceBytes(plan.geometry, options.step_tokens, max_inputs);
+  inputs.kv_bytes = options.kv_bytes;
+  inputs.step_rows = options.step_tokens;
+  inputs.logit_rows = MaxLogitRows(options, shape);
+  inputs.weight_dtype = weight_dtype;
+  FOLIO_ASSIGN_OR_RETURN(plan.memory, PlanMemory(model.config, plan.geometry, inputs));
+  return plan;
+}
+
+absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, LoadedModel* model) {
   const RopeModel& rope = model->config.rope;
-  model->attention = {{shape.trained_length, page_tokens, 0}, model->config.positions, rope};
+  model->attention = {{model->config.shape.trained_length, plan.geometry.page_tokens, 0},
+                      model->config.positions,
+                      rope};
   FOLIO_ASSIGN_OR_RETURN(const Rotary rotary, CheckpointRotary(rope));
-  const KvGeometry geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
-  const int64_t kv_bytes =
-      options.kv_bytes > 0
-          ? options.kv_bytes
-          : static_cast<int64_t>(model->backend->memory()->available_bytes() * kKvShareOfMemory);
-  FOLIO_ASSIGN_OR_RETURN(model->store,
-                         KvStore::Create(geometry, kv_bytes, model->backend->memory()));
+  FOLIO_ASSIGN_OR_RETURN(
+      model->store, KvStore::Create(plan.geometry, plan.memory.kv_pages, model->backend->memory()));
   FOLIO_RETURN_IF_ERROR(model->backend->SetupAttention({
-      .geometry = geometry,
+      .geometry = plan.geometry,
       .kv = model->store->kv_memory(),
       .summaries = model->store->summary_memory(),
       .rotary = rotary,
       .alibi_slopes = model->config.alibi_slopes,
       .coca_query = model->config.coca_query,
       .max_step_rows = options.step_tokens,
+      .max_logit_rows = MaxLogitRows(options, model->config.shape),
   }));
-  model->info.page_tokens = page_tokens;
-  model->info.kv_dtype = DTypeName(kv_dtype);
+  model->info.page_tokens = plan.geometry.page_tokens;
+  model->info.kv_dtype = DTypeName(plan.geometry.dtype);
   model->info.kv_capacity_bytes = model->store->capacity_bytes();
+  model->info.memory_plan = plan.memory.ToString();
   return absl::OkStatus();
 }
 
@@ -153,6 +182,19 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& mode
       absl::StrCat(model_dir, " has neither tokenizer.model nor tokenizer.json"));
 }
 
+// What comes after the weights.
+absl::Status FinishModel(const EngineOptions& options, DType weight_dtype, const CachePlan& plan,
+                         LoadedModel* model) {
+  FOLIO_RETURN_IF_ERROR(SetupCache(options, plan, model));
+  FOLIO_ASSIGN_OR_RETURN(
+      model->transformer,
+      Transformer::Create(model->config.shape, model->config.style, model->weights,
+                          model->backend.get(), options.step_tokens,
+                          MaxLogitRows(options, model->config.shape)));
+  Describe(options, weight_dtype, model);
+  return model->backend->status();
+}
+
 }  // namespace
 
 int ScoreRows(const EngineOptions& options, const ModelShape& shape) {
@@ -171,22 +213,27 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
                                                        std::unique_ptr<Backend> backend) {
   FOLIO_RETURN_IF_ERROR(CheckOptions(options));
   auto model = std::make_unique<LoadedModel>();
+  model->backend = std::move(backend);
+  if (IsSynthetic(options.model_dir)) {
+    FOLIO_ASSIGN_OR_RETURN(model->config, SyntheticConfig(options.model_dir));
+    model->tokenizer = std::make_unique<ByteTokenizer>(model->config.shape.vocab_size);
+    const DType dtype = DType::kBf16;
+    FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
+    FOLIO_ASSIGN_OR_RETURN(model->weights,
+                           SyntheticWeights(model->config, kSyntheticSeed, model->backend.get()));
+    FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, model.get()));
+    return model;
+  }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(
       model->tokenizer,
       OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
-  FOLIO_ASSIGN_OR_RETURN(const DType weight_dtype, checkpoint.CheckAllTensors(model->config));
-  model->backend = std::move(backend);
+  FOLIO_ASSIGN_OR_RETURN(const DType dtype, checkpoint.CheckAllTensors(model->config));
+  FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
   FOLIO_ASSIGN_OR_RETURN(model->weights,
                          LoadWeights(model->config, checkpoint, model->backend.get()));
-  FOLIO_RETURN_IF_ERROR(SetupCache(options, weight_dtype, model.get()));
-  FOLIO_ASSIGN_OR_RETURN(
-      model->transformer,
-      Transformer::Create(model->config.shape, model->config.style, model->weights,
-                          model->backend.get(), options.step_tokens,
-                          options.max_running_requests + ScoreRows(options, model->config.shape)));
-  Describe(options, weight_dtype, model.get());
+  FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, model.get()));
   return model;
 }
 

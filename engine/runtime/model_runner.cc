@@ -1,7 +1,6 @@
 #include "engine/runtime/model_runner.h"
 
-#include <algorithm>
-#include <cmath>
+#include <utility>
 
 namespace folio {
 
@@ -21,55 +20,54 @@ void ModelRunner::AddSlice(const ScheduledTokens& part) {
   batch_.slices.push_back(slice);
   batch_.num_rows += part.num_tokens;
   for (int i = 0; i < part.num_tokens; ++i) {
-    tokens_.push_back(sequence->token(sequence->num_in_kv + i));
+    batch_.tokens.push_back(sequence->token(sequence->num_in_kv + i));
   }
 }
 
-const std::vector<ModelRunner::Output>& ModelRunner::Run(const std::vector<ScheduledTokens>& step,
-                                                         int vocab_size) {
+void ModelRunner::AddLogits(const ScheduledTokens& part) {
+  Sequence* sequence = part.sequence;
+  const int first_row = batch_.num_rows - part.num_tokens;
+  if (sequence->scores) {
+    scores_.push_back({sequence, sequence->num_in_kv + 1, {}});
+    for (int i = 0; i < part.num_tokens; ++i) {
+      const int32_t next = sequence->token(sequence->num_in_kv + 1 + i);
+      LogitsTask& task = batch_.logits.emplace_back();
+      task.row = first_row + i;
+      task.scored_token = next;
+    }
+  } else if (sequence->generates && sequence->num_pending() == part.num_tokens) {
+    outputs_.push_back({sequence, {}});
+    batch_.logits.push_back(sequence->draw);
+    batch_.logits.back().row = batch_.num_rows - 1;
+  }
+}
+
+std::vector<ModelRunner::Output>& ModelRunner::Run(const std::vector<ScheduledTokens>& step) {
   batch_.num_rows = 0;
   batch_.slices.clear();
-  tokens_.clear();
-  logit_rows_.clear();
+  batch_.tokens.clear();
+  batch_.logits.clear();
   outputs_.clear();
   scores_.clear();
   for (const ScheduledTokens& part : step) {
     AddSlice(part);
-    const Sequence& sequence = *part.sequence;
-    const int first_row = batch_.num_rows - part.num_tokens;
-    if (sequence.scores) {
-      for (int row = first_row; row < batch_.num_rows; ++row) logit_rows_.push_back(row);
-      scores_.push_back({part.sequence, sequence.num_in_kv + 1, {}});
-      scores_.back().logprobs.resize(part.num_tokens);
-    } else if (sequence.generates && sequence.num_pending() == part.num_tokens) {
-      logit_rows_.push_back(batch_.num_rows - 1);
-      outputs_.push_back({part.sequence, {}});
-    }
+    AddLogits(part);
   }
-  const std::span<const float> logits = transformer_->Forward(batch_, tokens_, logit_rows_);
-  // In the order of the rows: outputs and scores in the order of their parts.
+  transformer_->Run(batch_, &samples_);
+  if (!transformer_->status().ok()) return outputs_;
+  // Outputs and scores are in the order of their parts.
   size_t at = 0;
   size_t output = 0;
   size_t scored = 0;
   for (const ScheduledTokens& part : step) {
     if (output < outputs_.size() && outputs_[output].sequence == part.sequence) {
-      outputs_[output++].logits = logits.subspan(at++ * vocab_size, vocab_size);
+      outputs_[output++].sample = std::move(samples_[at++]);
     } else if (scored < scores_.size() && scores_[scored].sequence == part.sequence) {
-      Scores& scores = scores_[scored++];
-      for (size_t i = 0; i < scores.logprobs.size(); ++i) {
-        const int32_t next = part.sequence->token(scores.first_position + static_cast<int64_t>(i));
-        scores.logprobs[i] = LogProb(logits.subspan(at++ * vocab_size, vocab_size), next);
-      }
+      std::vector<float>& logprobs = scores_[scored++].logprobs;
+      for (int i = 0; i < part.num_tokens; ++i) logprobs.push_back(samples_[at++].logprob);
     }
   }
   return outputs_;
-}
-
-float ModelRunner::LogProb(std::span<const float> logits, int32_t token) {
-  const float max = *std::max_element(logits.begin(), logits.end());
-  float sum = 0;
-  for (const float logit : logits) sum += std::exp(logit - max);
-  return logits[token] - max - std::log(sum);
 }
 
 }  // namespace folio

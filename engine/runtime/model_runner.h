@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "engine/kv/kv_store.h"
@@ -15,10 +14,10 @@ class ModelRunner {
  public:
   explicit ModelRunner(Transformer* transformer) : transformer_(transformer) {}
 
-  // Logits of one sequence's last scheduled token.
+  // The token that follows a sequence's last known one.
   struct Output {
     Sequence* sequence = nullptr;
-    std::span<const float> logits;  // [vocab], valid until the next Run
+    Sample sample;
   };
 
   // Log-probabilities of a scored sequence's tokens that follow the rows of the step.
@@ -33,17 +32,15 @@ class ModelRunner {
 
   // Runs the step and returns the sequences that need a next token: those whose last known token is
   // in it.
-  const std::vector<Output>& Run(const std::vector<ScheduledTokens>& step, int vocab_size);
+  std::vector<Output>& Run(const std::vector<ScheduledTokens>& step);
 
  private:
   void AddSlice(const ScheduledTokens& part);
-  // Log-probability of `token` under one row of logits.
-  static float LogProb(std::span<const float> logits, int32_t token);
+  void AddLogits(const ScheduledTokens& part);
 
   Transformer* const transformer_;
   StepBatch batch_;
-  std::vector<int32_t> tokens_;
-  std::vector<int> logit_rows_;
+  std::vector<Sample> samples_;
   std::vector<Output> outputs_;
   std::vector<Scores> scores_;
 };

@@ -45,6 +45,14 @@ double UniformAt(uint64_t seed, uint64_t counter) {
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 
+Sample Sampler::Do(const LogitsTask& task, std::span<const float> logits) {
+  if (task.sampling != nullptr) {
+    return Draw(logits, *task.sampling, task.seen, task.index, task.num_top_logprobs);
+  }
+  const double logprob = logits[task.scored_token] - LogSumExp(logits);
+  return {task.scored_token, static_cast<float>(logprob), {}};
+}
+
 Sample Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
                      const SeenTokens* seen, uint64_t step, int num_top_logprobs) {
   Sample sample;

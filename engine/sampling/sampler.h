@@ -4,32 +4,17 @@
 #include <span>
 #include <vector>
 
-#include "engine/types/request.h"
+#include "engine/types/sampling.h"
 
 namespace folio {
-
-// Tokens that a sequence has seen, for the repetition penalty. One bit per vocabulary entry.
-class SeenTokens {
- public:
-  explicit SeenTokens(int vocab_size) : bits_(vocab_size, false) {}
-  void Add(int32_t token) { bits_[token] = true; }
-  bool Contains(int32_t token) const { return bits_[token]; }
-
- private:
-  std::vector<bool> bits_;
-};
-
-struct Sample {
-  int32_t token = 0;
-  // Under the model, before any filter. Filled only if asked for.
-  float logprob = 0.0f;
-  std::vector<TokenLogprob> top_logprobs;
-};
 
 // Picks next tokens. A draw depends on logits, parameters, seed and the index of the token in its
 // sequence only: never on the batch. Keeps scratch space; one per thread.
 class Sampler {
  public:
+  // Answers a task: a draw, or a log-probability.
+  Sample Do(const LogitsTask& task, std::span<const float> logits);
+
   //   logits  [vocab]          not changed
   //   seen    null unless repetition_penalty != 1
   //   step    index of the new token in the answer

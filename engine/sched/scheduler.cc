@@ -1,8 +1,7 @@
 #include "engine/sched/scheduler.h"
 
 #include <algorithm>
-
-#include "engine/base/status_macros.h"
+#include <utility>
 
 namespace folio {
 
@@ -79,17 +78,22 @@ void Scheduler::PlanPrefills(int budget, std::vector<ScheduledTokens>* step) con
   std::erase_if(*step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
 }
 
-absl::StatusOr<std::vector<ScheduledTokens>> Scheduler::NextStep() {
+std::vector<ScheduledTokens> Scheduler::NextStep(std::vector<Failure>* failures) {
   std::vector<ScheduledTokens> step;
   int budget = options_.step_tokens;
   PlanDecodes(&budget, &step);
   PlanPrefills(budget, &step);
   for (ScheduledTokens& part : step) {
     Sequence* sequence = part.sequence;
-    FOLIO_RETURN_IF_ERROR(
-        store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv));
+    absl::Status status =
+        store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv);
+    if (!status.ok()) {
+      failures->push_back({sequence, std::move(status)});
+      part.num_tokens = 0;
+    }
     sequence->num_scheduled = part.num_tokens;
   }
+  std::erase_if(step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
   return step;
 }
 

@@ -48,8 +48,14 @@ class Scheduler {
 
   // The next step: one token of every decoding sequence first, then prefills, the one with the
   // least left first, each with a fair part of the token budget; what is left over goes to the
-  // oldest. Pages for all tokens are allocated. Empty if there is nothing to run.
-  absl::StatusOr<std::vector<ScheduledTokens>> NextStep();
+  // oldest. Pages for all tokens are allocated; a sequence that gets none is left out of the step
+  // and put into `failures` (a device may refuse what was reserved). Empty if there is nothing to
+  // run.
+  struct Failure {
+    Sequence* sequence = nullptr;
+    absl::Status status;
+  };
+  std::vector<ScheduledTokens> NextStep(std::vector<Failure>* failures);
 
   // The step ran: advances the counters and frees pages that nobody can see any more.
   void Commit(const std::vector<ScheduledTokens>& step);

@@ -40,6 +40,9 @@ struct Sequence {
   // ends.
   const Sequence* prefix = nullptr;
 
+  // How the next token of an answer is drawn; the row is the runner's to fill in.
+  LogitsTask draw;
+
   // Where the choices of chunks go; null: nobody asks.
   ChunkPicks* picks = nullptr;
 

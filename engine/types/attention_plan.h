@@ -10,6 +10,7 @@
 #include "engine/base/memory.h"
 #include "engine/types/kv_types.h"
 #include "engine/types/rotary.h"
+#include "engine/types/sampling.h"
 
 namespace folio {
 
@@ -196,10 +197,13 @@ struct SequenceSlice {
   ChunkPicks* picks = nullptr;
 };
 
-// One step of the engine: all rows of all sequences.
+// One step of the engine: all rows of all sequences. Rows that no slice covers are padding: what
+// verbs leave there means nothing.
 struct StepBatch {
   int num_rows = 0;
   std::vector<SequenceSlice> slices;
+  std::vector<int32_t> tokens;  // one per row, in the vocabulary
+  std::vector<LogitsTask> logits;
 };
 
 // Summary frames per 16 chunks.

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "engine/types/position.h"
+#include "engine/types/sampling.h"
 
 namespace folio {
 
@@ -44,16 +45,6 @@ struct AttentionSpec {
 // Payload of an error about an AttentionSpec: "strategy" or "position", the part that is wrong.
 inline constexpr char kFieldPayload[] = "folio/field";
 
-// temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch a filter off.
-struct SamplingParams {
-  float temperature = 0.0f;
-  int top_k = 0;
-  float top_p = 1.0f;
-  float min_p = 0.0f;
-  float repetition_penalty = 1.0f;
-  uint64_t seed = 0;
-};
-
 struct StopParams {
   int max_new_tokens = 128;
   std::vector<std::string> stop_strings;
@@ -78,11 +69,6 @@ struct GenerateSpec {
   bool layer_evidence = false;
   // Fails with DEADLINE_EXCEEDED at the next step after this time.
   std::optional<SteadyTime> deadline;
-};
-
-struct TokenLogprob {
-  int32_t token = 0;
-  float logprob = 0.0f;
 };
 
 enum class Phase : uint8_t { kQueued, kPrefill, kDecode };

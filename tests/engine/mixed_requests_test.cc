@@ -30,9 +30,9 @@ class Collector final : public EventSink {
 class Runner final : public EngineLoop::StepRunner {
  public:
   explicit Runner(Transformer* transformer) : runner_(transformer) {}
-  const std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
+  std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
     most_in_step = std::max(most_in_step, step.size());
-    return runner_.Run(step, kVocab);
+    return runner_.Run(step);
   }
   const std::vector<ModelRunner::Scores>& Scores() const override { return runner_.scores(); }
   size_t most_in_step = 0;

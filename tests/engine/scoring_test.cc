@@ -45,7 +45,7 @@ TEST_F(Scoring, IsTheLogSoftmaxOfTheLogits) {
   while (sequence.num_pending() > 0) {
     const int count = static_cast<int>(std::min<int64_t>(33, sequence.num_pending()));
     ASSERT_TRUE(model_->store->Extend(plan, sequence.num_in_kv, count, &sequence.kv).ok());
-    runner.Run({{&sequence, count}}, kVocab);
+    runner.Run({{&sequence, count}});
     ASSERT_EQ(runner.scores().size(), 1u);
     EXPECT_EQ(runner.scores()[0].first_position, sequence.num_in_kv + 1);
     const std::vector<float>& part = runner.scores()[0].logprobs;

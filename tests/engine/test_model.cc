@@ -39,6 +39,8 @@ TempDir::~TempDir() { std::filesystem::remove_all(path_); }
 
 void UseTestBackend(MakeBackend make) { make_backend = make; }
 
+std::unique_ptr<Backend> NewTestBackend() { return make_backend(); }
+
 bool OnTestBackend() { return make_backend != nullptr; }
 
 std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOptions& options) {

@@ -38,6 +38,7 @@ struct ModelOptions {
 using MakeBackend = std::unique_ptr<Backend> (*)();
 void UseTestBackend(MakeBackend make);
 bool OnTestBackend();
+std::unique_ptr<Backend> NewTestBackend();
 
 // Loads a model for tests; fails the process if it cannot (a broken fixture).
 std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir,

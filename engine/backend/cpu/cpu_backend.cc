@@ -13,8 +13,10 @@
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kv_writer.h"
 #include "engine/backend/cpu/rope_tables.h"
+#include "engine/base/half.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/worker_pool.h"
+#include "engine/sampling/sampler.h"
 
 namespace folio {
 namespace {
@@ -52,11 +54,15 @@ class CpuBackend final : public Backend {
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
 
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
+                                                           uint64_t seed, float deviation) override;
   absl::Status SetupAttention(const AttentionSetup& setup) override;
-  void Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) override;
+  void RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
+               std::vector<Sample>* samples) override;
+  void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
-  void TakeRows(const float* x, std::span<const int> rows, int width, float* out) override;
+  void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) override;
   void MatMul(const PackedMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
               Output output, float* y) override;
   void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
@@ -66,6 +72,7 @@ class CpuBackend final : public Backend {
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override;
   void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) override;
   void Attend(const StepBatch& batch, int layer, const float* qkv, float* out) override;
+  void SampleTokens(const StepBatch& batch, const float* logits, int vocab_size) override;
 
  private:
   void ForRows(int num_rows, const std::function<void(int)>& body);
@@ -79,8 +86,33 @@ class CpuBackend final : public Backend {
   const cpu::Kernels& kernels_;
   WorkerPool pool_;
   std::vector<float> packed_x_;
+  std::vector<Sampler> samplers_;  // one per thread
+  std::vector<Sample> samples_;
   std::unique_ptr<AttentionState> attention_;
 };
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackRandom(int64_t rows, int64_t cols,
+                                                                     uint64_t seed,
+                                                                     float deviation) {
+  std::vector<uint16_t> values(rows * cols);
+  pool_.ParallelFor(rows, [&](int64_t row, int) {
+    for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
+      uint64_t z = seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u;
+      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+      z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+      z ^= z >> 31;
+      const float uniform = static_cast<float>(z >> 40) * 0x1p-23f - 1.0f;
+      values[i] = FloatToBf16(1.7320508f * deviation * uniform);
+    }
+  });
+  TensorView view;
+  view.data = values.data();
+  view.dtype = DType::kBf16;
+  view.rank = 2;
+  view.shape[0] = rows;
+  view.shape[1] = cols;
+  return Pack(std::span(&view, 1));
+}
 
 absl::Status CpuBackend::SetupAttention(const AttentionSetup& setup) {
   const KvGeometry& g = setup.geometry;
@@ -108,16 +140,32 @@ void CpuBackend::ForRows(int num_rows, const std::function<void(int)>& body) {
   pool_.ParallelFor(num_rows, [&](int64_t row, int) { body(static_cast<int>(row)); });
 }
 
-void CpuBackend::Embed(const PackedMatrix& table, std::span<const int32_t> tokens, float* out) {
-  const auto& matrix = static_cast<const CpuMatrix&>(table);
-  ForRows(static_cast<int>(tokens.size()),
-          [&](int row) { matrix.ReadRow(tokens[row], out + row * matrix.cols()); });
+void CpuBackend::RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
+                         std::vector<Sample>* samples) {
+  samples_.clear();
+  verbs(batch);
+  samples->swap(samples_);
 }
 
-void CpuBackend::TakeRows(const float* x, std::span<const int> rows, int width, float* out) {
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::copy_n(x + int64_t{rows[i]} * width, width, out + static_cast<int64_t>(i) * width);
+void CpuBackend::Embed(const StepBatch& batch, const PackedMatrix& table, float* out) {
+  const auto& matrix = static_cast<const CpuMatrix&>(table);
+  ForRows(batch.num_rows,
+          [&](int row) { matrix.ReadRow(batch.tokens[row], out + row * matrix.cols()); });
+}
+
+void CpuBackend::TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) {
+  for (const LogitsTask& task : batch.logits) {
+    out = std::copy_n(x + int64_t{task.row} * width, width, out);
   }
+}
+
+void CpuBackend::SampleTokens(const StepBatch& batch, const float* logits, int vocab_size) {
+  samples_.resize(batch.logits.size());
+  samplers_.resize(pool_.num_threads());
+  pool_.ParallelFor(static_cast<int64_t>(samples_.size()), [&](int64_t i, int thread) {
+    const std::span<const float> row(logits + i * vocab_size, vocab_size);
+    samples_[i] = samplers_[thread].Do(batch.logits[i], row);
+  });
 }
 
 void CpuBackend::RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,

@@ -89,6 +89,18 @@ FOLIO_DEVICE void SortAscending(const int64_t* ranked, int count, int64_t* chose
   }
 }
 
+// What the last row of a slice chose, where somebody asks for it.
+FOLIO_DEVICE void WriteEvidence(const Geometry& g, const Slice& s, int layer, int head, int row,
+                                int count, const int64_t* ranked, const float* scores) {
+  if (s.evidence == nullptr || row != s.row_begin + s.num_rows - 1) return;
+  const int capacity = s.selection.num_free_picks;
+  EvidencePick* to = s.evidence + (int64_t{layer} * g.num_heads + head) * capacity;
+  for (int n = threadIdx.x; n < capacity; n += blockDim.x) {
+    to[n].chunk = n < count ? ranked[n] : -1;
+    to[n].score = n < count ? scores[n] : 0.0f;
+  }
+}
+
 FOLIO_KERNEL void ChooseChunksKernel(const __grid_constant__ Geometry g,
                                      const __grid_constant__ Step step,
                                      const __grid_constant__ Picks picks,
@@ -96,10 +108,13 @@ FOLIO_KERNEL void ChooseChunksKernel(const __grid_constant__ Geometry g,
                                      const float* qkv) {
   const int row = args.first_row + blockIdx.x;
   const int head = blockIdx.y;
+  if (step.slice_of_row[row] < 0) return;
   const Slice& s = step.slices[step.slice_of_row[row]];
   const Selection& select = s.selection;
   if (select.chunk_tokens == 0) return;
-  if (select.share == Selection::kLayers && layer > 0) return;  // layer 0 has chosen
+  if (select.share == Selection::kLayers && layer > 0) {  // layer 0 has chosen
+    return WriteEvidence(g, s, layer, head, row, 0, nullptr, nullptr);
+  }
   const int64_t at = int64_t{row} * g.num_heads + head;
   const int64_t i = s.first_position + row - s.row_begin;
   bool covered = false;
@@ -145,6 +160,8 @@ FOLIO_KERNEL void ChooseChunksKernel(const __grid_constant__ Geometry g,
     SortAscending(ranked, count, chosen);
   }
   if (threadIdx.x == 0) picks.counts[at] = count;
+  __syncthreads();
+  WriteEvidence(g, s, layer, head, row, count, ranked, ranked_scores);
 }
 
 template <Cache kCache>
@@ -155,6 +172,7 @@ FOLIO_KERNEL void ChooseTokensKernel(const __grid_constant__ Geometry g,
                                      const float* qkv) {
   const int row = args.first_row + blockIdx.x;
   const int head = blockIdx.y;
+  if (step.slice_of_row[row] < 0) return;
   const Slice& s = step.slices[step.slice_of_row[row]];
   const Selection& select = s.selection;
   const int64_t at = int64_t{row} * g.num_heads + head;

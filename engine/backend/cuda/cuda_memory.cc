@@ -25,7 +25,7 @@ CudaMemory::~CudaMemory() { CloseDevice(stream_, blas_); }
 
 absl::StatusOr<std::byte*> CudaMemory::Allocate(int64_t bytes) {
   void* base = nullptr;
-  if (Error error = cuda::Allocate(bytes, &base)) {
+  if (Error error = cuda::Allocate(stream_, bytes, &base)) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot allocate ", bytes,
                                                      " bytes on the device, of which ",
                                                      available_bytes_, " seemed free: ", error));
@@ -36,7 +36,7 @@ absl::StatusOr<std::byte*> CudaMemory::Allocate(int64_t bytes) {
 }
 
 void CudaMemory::Free(std::byte* base, int64_t bytes) {
-  cuda::Free(base);
+  cuda::Free(stream_, base);
   available_bytes_ += bytes;
 }
 
@@ -45,18 +45,25 @@ void CudaMemory::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
 }
 
 void CudaMemory::Write(std::byte* to, const void* host, int64_t bytes) {
-  Note(CopyIn(stream_, to, host, bytes));
+  WriteAsync(to, host, bytes);
 }
 
 std::span<const float> CudaMemory::Read(const float* from, int64_t count) {
   read_.resize(count);
-  ReadBytes(read_.data(), from, count * static_cast<int64_t>(sizeof(float)));
+  ReadAsync(read_.data(), from, count * static_cast<int64_t>(sizeof(float)));
+  Finish();
   return read_;
 }
 
-void CudaMemory::ReadBytes(void* host, const void* from, int64_t bytes) {
+void CudaMemory::WriteAsync(void* to, const void* host, int64_t bytes) {
+  Note(CopyIn(stream_, to, host, bytes));
+}
+
+void CudaMemory::ReadAsync(void* host, const void* from, int64_t bytes) {
   Note(CopyOut(stream_, host, from, bytes));
 }
+
+void CudaMemory::Finish() { Note(cuda::Finish(stream_)); }
 
 void CudaMemory::Note(Error error) {
   if (error == nullptr || !status_.ok()) return;

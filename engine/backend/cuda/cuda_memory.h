@@ -24,8 +24,15 @@ class CudaMemory final : public Memory {
   void Write(std::byte* to, const void* host, int64_t bytes) override;
   std::span<const float> Read(const float* from, int64_t count) override;
 
-  // Bytes back to the host; waits.
-  void ReadBytes(void* host, const void* from, int64_t bytes);
+  // From and to memory of AllocateHost, complete after Finish.
+  void WriteAsync(void* to, const void* host, int64_t bytes);
+  void ReadAsync(void* host, const void* from, int64_t bytes);
+  // Waits for all work; notes what went wrong with it.
+  void Finish();
+
+  // Memory that kernels were told of lies elsewhere now.
+  void NoteMove() { ++num_moves_; }
+  int64_t num_moves() const { return num_moves_; }
   // Keeps the first error.
   void Note(Error error);
   const absl::Status& status() const { return status_; }
@@ -41,6 +48,7 @@ class CudaMemory final : public Memory {
   Stream stream_ = nullptr;
   void* blas_ = nullptr;
   int64_t available_bytes_ = 0;
+  int64_t num_moves_ = 0;
   absl::Status status_;
   std::vector<float> read_;
 };

@@ -6,7 +6,7 @@
 
 namespace folio::cuda {
 
-// The few calls of the CUDA runtime and of cuBLAS that the backend makes, as plain functions:
+// The few calls of the CUDA runtime and of cuBLASLt that the backend makes, as plain functions:
 // device.cu has the real ones, emulated_device.cc those of a device that is this process.
 
 // nullptr: it worked; else what went wrong, in words that live forever.
@@ -28,19 +28,46 @@ int NumDevices(Error* why);
 Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas);
 void CloseDevice(Stream stream, void* blas);
 
-Error Allocate(int64_t bytes, void** base);
-void Free(void* base);
+// Device memory, freed once what was launched before is done.
+Error Allocate(Stream stream, int64_t bytes, void** base);
+void Free(Stream stream, void* base);
+// Memory of the host that the device reaches by itself.
+Error AllocateHost(int64_t bytes, void** base);
+void FreeHost(void* base);
 Error Zero(Stream stream, void* at, int64_t bytes);
 Error Copy(Stream stream, void* to, const void* from, int64_t bytes);
+// Memory from AllocateHost is copied later, other memory before this returns.
 Error CopyIn(Stream stream, void* to, const void* host, int64_t bytes);
-// Waits for everything before it.
+// Complete after Finish.
 Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes);
+// Waits for everything before it; the first error of a launch or of what ran.
+Error Finish(Stream stream);
 // The first error of a launch since the last call.
 Error LaunchError();
 
-//   y [num_rows, outputs] fp32 (+)= x [num_rows, inputs] w [outputs, inputs]^T, x in the format of
-//   w; 2 * num_rows * inputs * outputs FLOPs, fp32 sums
-Error MatMul(Stream stream, void* blas, Weight dtype, const void* w, const void* x, int num_rows,
-             int inputs, int outputs, bool add, float* y);
+// A product with a weight matrix; x is in the format of the weights.
+//   y [num_rows, outputs] fp32 (+)= x [num_rows, inputs] w [outputs, inputs]^T (+ bias)
+struct MatMulArgs {
+  Weight dtype;
+  const void* w;
+  const void* x;
+  int num_rows;
+  int inputs;
+  int outputs;
+  const float* bias;  // null: none
+  bool add;
+  float* y;
+};
+// By cuBLASLt, which is asked once per shape how; fp32 sums.
+//   2 * num_rows * inputs * outputs FLOPs
+Error MatMul(Stream stream, void* blas, const MatMulArgs& args);
+
+// What is launched from BeginRecording to EndRecording is not run, but kept as one piece of work
+// that can be launched again and again.
+using Graph = void*;
+Error BeginRecording(Stream stream);
+Error EndRecording(Stream stream, Graph* graph);
+Error LaunchGraph(Stream stream, Graph graph);
+void FreeGraph(Graph graph);
 
 }  // namespace folio::cuda

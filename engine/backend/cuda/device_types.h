@@ -100,6 +100,12 @@ struct Selection {
   bool top_all_or_none;
 };
 
+// As ChunkPicks::Pick.
+struct EvidencePick {
+  int64_t chunk;
+  float score;
+};
+
 // One sequence of a step.
 struct Slice {
   int row_begin;
@@ -119,18 +125,70 @@ struct Slice {
   RopeTable rope;
   RopeTable summary_rope;
   float* pending;
+  // Where the choices for the last row go, [num_layers][num_heads][num_free_picks]; null: nobody
+  // asks.
+  EvidencePick* evidence;
+  int list_begin;  // of its chunks among Step::num_lists
   Selection selection;
   int num_stages;
   Stage stages[kMaxStages];
 };
 
+// What is wanted of one row of logits (types/sampling.h).
+struct SampleTask {
+  enum Kind : int { kNone, kScore, kDraw };
+  int kind;
+  int row;      // of the step
+  int token;    // that is scored
+  int num_top;  // -1: no log-probabilities
+  float temperature;
+  int top_k;
+  float top_p;
+  float min_p;
+  float penalty;
+  const uint32_t* seen;  // bits of tokens; null: no penalty
+  double uniform;        // in [0, 1)
+};
+struct SampleResult {
+  int token;
+  float logprob;
+};
+inline constexpr int kMaxTops = 20;
+struct TopLogprobs {
+  int tokens[kMaxTops];  // -1: no more
+  float logprobs[kMaxTops];
+};
+
+// Rows that one kernel takes; -1 is padding.
+struct RowList {
+  const int* rows;
+  int count;
+};
+
+// Consecutive rows of one slice that share their loads of keys and values.
+struct Tile {
+  int slice;
+  int row_begin;
+  int num_rows;
+};
+
 // A step: slices, and what belongs to each row.
 struct Step {
   int num_rows;
-  int num_slices;
   const Slice* slices;
-  const int* slice_of_row;
+  const int* slice_of_row;  // -1: padding
+  const int* tokens;
   const float* entropy_of_row;  // factor of the logits in layers from entropy_first_layer on
+  const SampleTask* samples;
+  // How rows attend: one by one, with plain arithmetic or on tensor cores, or in tiles.
+  RowList plain_rows;
+  RowList tensor_rows;
+  const Tile* tiles;
+  int num_tiles;
+  // Rows in tiles whose heads choose chunks, and the place of each row among them (-1: none).
+  RowList choosing_rows;
+  const int* choosing_place;
+  int num_lists;  // of chunks that rows in tiles may choose
 };
 
 // What the heads chose for each row: chunks or tokens.

@@ -7,13 +7,6 @@ namespace {
 
 constexpr int kThreads = 128;
 
-FOLIO_DEVICE float FromFp16(uint16_t bits) {
-  const uint32_t sign = (bits & 0x8000u) << 16;
-  const uint32_t magnitude = bits & 0x7fffu;
-  if (magnitude >= 0x7c00u) return FromBits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
-  return FromBits(sign | magnitude << 13) * 5192296858534827628530496329220096.0f;  // 2^112
-}
-
 FOLIO_DEVICE float WeightAt(Weight dtype, const void* weights, int64_t at) {
   if (dtype == Weight::kF32) return static_cast<const float*>(weights)[at];
   const uint16_t bits = static_cast<const uint16_t*>(weights)[at];
@@ -78,16 +71,11 @@ FOLIO_KERNEL void GeluKernel(bool exact, int64_t count, float* x) {
   x[at] = 0.5f * v * (1.0f + gate);
 }
 
-FOLIO_KERNEL void TakeRowsKernel(const float* x, const int* rows, int width, float* out) {
-  const float* from = x + int64_t{rows[blockIdx.x]} * width;
+FOLIO_KERNEL void TakeRowsKernel(const float* x, const SampleTask* tasks, int width, float* out) {
+  const float* from = x + int64_t{tasks[blockIdx.x].row} * width;
   for (int d = threadIdx.x; d < width; d += blockDim.x) {
     out[int64_t{blockIdx.x} * width + d] = from[d];
   }
-}
-
-FOLIO_KERNEL void AddBiasKernel(const float* bias, int num_rows, int width, float* y) {
-  const int64_t at = ThreadIndex();
-  if (at < int64_t{num_rows} * width) y[at] += bias[at % width];
 }
 
 // Towards the nearest, ties to even. fp16: what is too large becomes infinite.
@@ -112,6 +100,17 @@ FOLIO_DEVICE uint16_t ToFp16(float value) {
 FOLIO_KERNEL void ConvertKernel(const float* x, int64_t count, bool bf16, uint16_t* out) {
   const int64_t at = ThreadIndex();
   if (at < count) out[at] = bf16 ? ToBf16(x[at]) : ToFp16(x[at]);
+}
+
+FOLIO_KERNEL void FillRandomKernel(int64_t count, uint64_t seed, float deviation, uint16_t* out) {
+  const int64_t i = ThreadIndex();
+  if (i >= count) return;
+  uint64_t z = seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  z ^= z >> 31;
+  const float uniform = static_cast<float>(z >> 40) / 8388608.0f - 1.0f;
+  out[i] = ToBf16(1.7320508f * deviation * uniform);
 }
 
 dim3 Rows(int num_rows) { return {static_cast<unsigned>(num_rows), 1, 1}; }
@@ -148,13 +147,14 @@ void Gelu(Stream stream, bool exact, int64_t count, float* x) {
   Launch(GeluKernel, Elements(count), kThreads, 0, stream, exact, count, x);
 }
 
-void TakeRows(Stream stream, const float* x, const int* rows, int num_rows, int width, float* out) {
-  Launch(TakeRowsKernel, Rows(num_rows), kThreads, 0, stream, x, rows, width, out);
+void TakeRows(Stream stream, const float* x, const SampleTask* tasks, int num_tasks, int width,
+              float* out) {
+  Launch(TakeRowsKernel, Rows(num_tasks), kThreads, 0, stream, x, tasks, width, out);
 }
 
-void AddBias(Stream stream, const float* bias, int num_rows, int width, float* y) {
-  Launch(AddBiasKernel, Elements(int64_t{num_rows} * width), kThreads, 0, stream, bias, num_rows,
-         width, y);
+void FillRandom(Stream stream, int64_t count, uint64_t seed, float deviation, void* out) {
+  Launch(FillRandomKernel, Elements(count), kThreads, 0, stream, count, seed, deviation,
+         static_cast<uint16_t*>(out));
 }
 
 void Convert(Stream stream, const float* x, int64_t count, Weight dtype, void* out) {

@@ -25,22 +25,24 @@ Error OpenDevice(int, DeviceInfo* info, Stream* stream, void** blas) {
 
 void CloseDevice(Stream, void*) {}
 
-Error Allocate(int64_t bytes, void** base) {
+Error Allocate(Stream, int64_t bytes, void** base) {
   *base = std::malloc(bytes);
   if (*base == nullptr) return "out of memory";
   std::memset(*base, 0xff, bytes);
   return nullptr;
 }
 
-void Free(void* base) { std::free(base); }
+void Free(Stream, void* base) { std::free(base); }
+Error AllocateHost(int64_t bytes, void** base) { return Allocate(nullptr, bytes, base); }
+void FreeHost(void* base) { std::free(base); }
 
 Error Zero(Stream, void* at, int64_t bytes) {
-  std::memset(at, 0, bytes);
+  Submit([=] { std::memset(at, 0, bytes); });
   return nullptr;
 }
 
 Error Copy(Stream, void* to, const void* from, int64_t bytes) {
-  std::memcpy(to, from, bytes);
+  Submit([=] { std::memcpy(to, from, bytes); });
   return nullptr;
 }
 
@@ -51,6 +53,25 @@ Error CopyIn(Stream stream, void* to, const void* host, int64_t bytes) {
 Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes) {
   return Copy(stream, host, from, bytes);
 }
+
+Error Finish(Stream) { return nullptr; }
+
+Error BeginRecording(Stream) {
+  RecordInto(new Work);
+  return nullptr;
+}
+
+Error EndRecording(Stream, Graph* graph) {
+  *graph = RecordInto(nullptr);
+  return nullptr;
+}
+
+Error LaunchGraph(Stream, Graph graph) {
+  for (const std::function<void()>& work : *static_cast<Work*>(graph)) work();
+  return nullptr;
+}
+
+void FreeGraph(Graph graph) { delete static_cast<Work*>(graph); }
 
 Error LaunchError() { return nullptr; }
 
@@ -75,18 +96,20 @@ float ValueOf(Weight dtype, const void* values, int64_t at) {
 
 }  // namespace
 
-Error MatMul(Stream, void*, Weight dtype, const void* w, const void* x, int num_rows, int inputs,
-             int outputs, bool add, float* y) {
-  for (int64_t row = 0; row < num_rows; ++row) {
-    for (int64_t output = 0; output < outputs; ++output) {
-      float sum = 0;
-      for (int64_t i = 0; i < inputs; ++i) {
-        sum += ValueOf(dtype, w, output * inputs + i) * ValueOf(dtype, x, row * inputs + i);
+Error MatMul(Stream, void*, const MatMulArgs& args) {
+  Submit([=] {
+    for (int64_t row = 0; row < args.num_rows; ++row) {
+      for (int64_t output = 0; output < args.outputs; ++output) {
+        float sum = args.bias == nullptr ? 0.0f : args.bias[output];
+        for (int64_t i = 0; i < args.inputs; ++i) {
+          sum += ValueOf(args.dtype, args.w, output * args.inputs + i) *
+                 ValueOf(args.dtype, args.x, row * args.inputs + i);
+        }
+        float& to = args.y[row * args.outputs + output];
+        to = args.add ? to + sum : sum;
       }
-      float& to = y[row * outputs + output];
-      to = add ? to + sum : sum;
     }
-  }
+  });
   return nullptr;
 }
 

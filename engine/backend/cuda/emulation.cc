@@ -1,9 +1,13 @@
 // Blocks one after the other, the threads of a block as fibers that take turns at barriers. Slow
 // and exact: a missing barrier of a kernel may not show, a wrong index does.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <iterator>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/backend/cuda/simt.h"
@@ -52,8 +56,9 @@ struct Fiber {
   void* top = nullptr;  // of the stack, while it does not run
   std::unique_ptr<char[]> stack;
   State state = State::kReady;
-  // What it gives to a shuffle, in turns: nobody is two shuffles ahead.
+  // What it gives to a shuffle or a product, in turns: nobody is two of them ahead.
   float slots[2] = {};
+  uint32_t operands[2][6] = {};
   int turn = 0;
 };
 
@@ -152,7 +157,53 @@ float __shfl_xor_sync(unsigned, float value, int lane_mask) {
   return block.fibers[self - lane + (lane ^ lane_mask)].slots[turn];
 }
 
+// PTX ISA, mma.m16n8k16: lane l is in group g = l / 4 at place t = l % 4. a0 holds A[g][2t, 2t+1],
+// a1 A[g+8][2t, 2t+1], a2 A[g][2t+8, 2t+9], a3 A[g+8][2t+8, 2t+9]; b0 B[2t, 2t+1][g], b1
+// B[2t+8, 2t+9][g]; c C[g][2t], C[g][2t+1], C[g+8][2t], C[g+8][2t+1].
+void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const int self = block.running;
+  const int turn = block.fibers[self].turn;
+  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  std::copy(std::begin(mine), std::end(mine), block.fibers[self].operands[turn]);
+  block.fibers[self].turn = 1 - turn;
+  __syncwarp();
+  const int lane = self % kWarp;
+  const Fiber* warp = &block.fibers[self - lane];
+  const auto half = [](uint32_t word, int which) {
+    const uint32_t bits = which == 0 ? word << 16 : word & 0xffff0000u;
+    float value;
+    std::memcpy(&value, &bits, sizeof(value));
+    return value;
+  };
+  for (int i = 0; i < 4; ++i) {
+    const int row = lane / 4 + (i < 2 ? 0 : 8);
+    const int column = lane % 4 * 2 + i % 2;
+    float sum = 0;
+    for (int k = 0; k < 16; ++k) {
+      const Fiber& left = warp[row % 8 * 4 + k % 8 / 2];
+      const Fiber& right = warp[column * 4 + k % 8 / 2];
+      sum += half(left.operands[turn][row / 8 + k / 8 * 2], k % 2) *
+             half(right.operands[turn][4 + k / 8], k % 2);
+    }
+    c[i] += sum;
+  }
+}
+
 void* EmulatedShared() { return block.shared.data(); }
+
+namespace {
+Work* recorded = nullptr;
+}  // namespace
+
+Work* RecordInto(Work* work) { return std::exchange(recorded, work); }
+
+void Submit(std::function<void()> work) {
+  if (recorded != nullptr) {
+    recorded->push_back(std::move(work));
+  } else {
+    work();
+  }
+}
 
 void RunGrid(dim3 grid, int block_size, int shared_bytes, const std::function<void()>& thread) {
   if (static_cast<int>(block.fibers.size()) < block_size) block.fibers.resize(block_size);

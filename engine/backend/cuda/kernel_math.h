@@ -19,6 +19,13 @@ FOLIO_DEVICE float FromBits(uint32_t bits) {
   return value;
 }
 FOLIO_DEVICE float FromBf16(uint32_t bits) { return FromBits(bits << 16); }
+FOLIO_DEVICE float FromFp16(uint16_t bits) {
+  const uint32_t sign = (bits & 0x8000u) << 16;
+  const uint32_t magnitude = bits & 0x7fffu;
+  if (magnitude >= 0x7c00u) return FromBits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+  return FromBits(sign | magnitude << 13) * 5192296858534827628530496329220096.0f;  // 2^112
+}
+
 // Round to nearest even; the value is finite.
 FOLIO_DEVICE uint16_t ToBf16(float value) {
   uint32_t bits;

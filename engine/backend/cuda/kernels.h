@@ -21,10 +21,22 @@ void LayerNorm(Stream stream, const float* x, const float* weight, const float* 
                int num_rows, int width, float* out);
 void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out);
 void Gelu(Stream stream, bool exact, int64_t count, float* x);
-void TakeRows(Stream stream, const float* x, const int* rows, int num_rows, int width, float* out);
-void AddBias(Stream stream, const float* bias, int num_rows, int width, float* y);
+//   out [num_tasks, width] = rows tasks[i].row of x
+void TakeRows(Stream stream, const float* x, const SampleTask* tasks, int num_tasks, int width,
+              float* out);
+//   logits [num_tasks, vocab_size]; 4 bytes per logit and pass: one for a greedy draw, one more for
+//   log-probabilities, 7 to 24 for a filtered draw
+void SampleTokens(Stream stream, const SampleTask* tasks, int num_tasks, const float* logits,
+                  int vocab_size, SampleResult* out, TopLogprobs* tops);
 // fp32 activations in the format of the weights, for tensor cores.
 void Convert(Stream stream, const float* x, int64_t count, Weight dtype, void* out);
+//   y [num_rows, outputs] (+)= x [num_rows, inputs] w [outputs, inputs]^T (+ bias, may be null)
+//   2 inputs * outputs bytes, 2 num_rows * inputs * outputs FLOPs; where GemvTakes
+void Gemv(Stream stream, Weight dtype, const void* w, const float* x, int num_rows, int inputs,
+          int outputs, const float* bias, bool add, float* y);
+bool GemvTakes(Weight dtype, int num_rows, int inputs);
+// Random bf16 numbers as Backend::PackRandom has them; 2 bytes each.
+void FillRandom(Stream stream, int64_t count, uint64_t seed, float deviation, void* out);
 // Keys and values of every row, and sinks.
 void StoreKv(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);
 
@@ -53,12 +65,54 @@ void ChooseChunks(Stream stream, const Geometry& g, const Step& step, const Pick
 void ChooseTokens(Stream stream, const Geometry& g, const Step& step, const Picks& tokens,
                   const ChooseArgs& args, int layer, const float* qkv);
 
-// Attention of every row under its stages. The visits of a row are split over num_splits blocks
-// whose partial results `partial` [rows][num_heads][num_splits][head_dim + 2] takes, if that is
-// more than one.
-//   bytes: every visible slice once per row and group; 4 d FLOPs per key and head
-void Attend(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
-            const Picks& tokens, int layer, const float* qkv, int num_splits, float* partial,
-            float* out);
+// Attention of the rows of step.plain_rows or step.tensor_rows under their stages. The visits of a
+// row are split over num_splits blocks whose partial results `partial`
+// [rows][num_heads][num_splits][head_dim + 2] takes, if that is more than one.
+//   bytes: every visible slice once per row and group; 4 d FLOPs per key and head, on tensor cores
+//   16 times as many products per group of up to 16 heads
+void AttendPlainRows(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
+                     const Picks& tokens, int layer, const float* qkv, int num_splits,
+                     float* partial, float* out);
+void AttendTensorRows(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
+                      const Picks& tokens, int layer, const float* qkv, int num_splits,
+                      float* partial, float* out);
+//   8 d bytes per split, row and head
+void MergeSplits(Stream stream, const Geometry& g, const RowList& rows, int num_splits,
+                 const float* partial, float* out);
+
+// For each head of a launch: how many rows chose a chunk, and which.
+struct ChunkLists {
+  int* lengths;  // [heads][num_lists]
+  int* cursors;  // likewise
+  int* begins;   // [heads][num_lists + 1], of a list's entries
+  int* blocks;   // likewise, of its blocks of rows
+  int* entries;  // [heads][choosing rows * picks.capacity], place of a row * picks.capacity + pick
+};
+
+// Attention of step.tiles, for KV heads [first_kv_head, first_kv_head + num_kv_heads).
+struct TileArgs {
+  Geometry g;
+  Step step;
+  Picks picks;
+  int layer;
+  int first_kv_head;
+  int num_kv_heads;
+  int heads_per_tile;  // set by the launch, as head_blocks per KV head
+  int head_blocks;
+  const float* qkv;
+  // [choosing rows][heads of the launch][picks.capacity + 1][head_dim + 2]; see StateOf
+  float* states;
+  ChunkLists lists;
+  float* out;
+};
+// Rows of a tile for this geometry. REQUIRES: HasTensorShape(g).
+int RowsPerTile(const Geometry& g);
+//   bytes: every slice that a tile sees once per tile, 8 d per query; 4 d FLOPs per key and query
+//   of the pages that any of its rows sees
+void AttendTiles(Stream stream, const TileArgs& args);
+// The chunks that rows of tiles chose, and the merge into `out`. After AttendTiles; lengths are 0.
+//   bytes: every chosen slice once per 64 rows that chose it, 8 d per state written and read; 4 d
+//   FLOPs per key and pick, whole blocks of 16 rows
+void AttendPicks(Stream stream, const TileArgs& args, int num_multiprocessors);
 
 }  // namespace folio::cuda

@@ -34,6 +34,7 @@ FOLIO_KERNEL void StoreKernel(const __grid_constant__ Geometry g, const __grid_c
                               int layer, const float* qkv) {
   const int row = blockIdx.x;
   const int kv_head = blockIdx.y;
+  if (step.slice_of_row[row] < 0) return;
   const Slice& s = step.slices[step.slice_of_row[row]];
   const int64_t i = s.first_position + row - s.row_begin;
   const int64_t page = i / g.page_tokens;
@@ -53,6 +54,7 @@ FOLIO_KERNEL void PendingKernel(const __grid_constant__ Geometry g,
                                 const __grid_constant__ Step step, int layer, const float* qkv) {
   const int row = blockIdx.x;
   const int head = blockIdx.y;
+  if (step.slice_of_row[row] < 0) return;
   const Slice& s = step.slices[step.slice_of_row[row]];
   if (s.pending == nullptr) return;
   const int64_t w = s.selection.chunk_tokens;

@@ -1,6 +1,7 @@
 #include "engine/backend/cuda/rope_cache.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/rope.h"
@@ -13,7 +14,7 @@ constexpr size_t kMaxTables = 64;
 
 }  // namespace
 
-absl::Status DeviceRope::GrowTable(int64_t count, int64_t stride, Buffer* table) const {
+absl::Status DeviceRope::GrowTable(int64_t count, int64_t stride, Buffer* table) {
   const auto half = static_cast<int64_t>(rotary_.theta.size());
   if (table->size() >= count * 2 * half) return absl::OkStatus();
   // Twice as large each time: few copies.
@@ -22,7 +23,8 @@ absl::Status DeviceRope::GrowTable(int64_t count, int64_t stride, Buffer* table)
   for (int64_t n = 0; n < grown; ++n) {
     FillRotation(rotary_.theta, n * stride, &values[n * 2 * half], &values[(n * 2 + 1) * half]);
   }
-  FOLIO_ASSIGN_OR_RETURN(*table, Buffer::CopyOf(memory_, values));
+  FOLIO_ASSIGN_OR_RETURN(Buffer larger, Buffer::CopyOf(memory_, values));
+  outgrown_.push_back(std::exchange(*table, std::move(larger)));
   return absl::OkStatus();
 }
 
@@ -52,6 +54,7 @@ DeviceRope* RopeCache::Get(const Rotary& rotary) {
 
 void RopeCache::BeginStep() {
   ++step_;
+  for (auto& [rotary, entry] : entries_) entry.rope->DropOutgrown();
   if (entries_.size() <= kMaxTables) return;
   std::erase_if(entries_, [this](const auto& item) { return item.second.last_step + 1 < step_; });
 }

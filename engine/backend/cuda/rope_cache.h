@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "engine/backend/cuda/cuda_memory.h"
 #include "engine/backend/cuda/device_types.h"
@@ -20,12 +21,15 @@ class DeviceRope {
   absl::Status Grow(int64_t num_positions, int64_t num_pages);
   absl::Status AddFixed(int64_t position);
 
+  // Frees tables that have grown since: slices of the last step may have been told of them.
+  void DropOutgrown() { outgrown_.clear(); }
+
   RopeTable table() const { return {{positions_.data()}, {pages_.data()}}; }
   const float* fixed(int64_t position) const { return fixed_.at(position).data(); }
   float logit_factor() const { return rotary_.logit_factor; }
 
  private:
-  absl::Status GrowTable(int64_t count, int64_t stride, Buffer* table) const;
+  absl::Status GrowTable(int64_t count, int64_t stride, Buffer* table);
 
   CudaMemory* const memory_;
   const Rotary rotary_;
@@ -33,6 +37,7 @@ class DeviceRope {
   Buffer positions_;
   Buffer pages_;
   std::map<int64_t, Buffer> fixed_;
+  std::vector<Buffer> outgrown_;
 };
 
 // The tables in use, found by content.
@@ -41,7 +46,7 @@ class RopeCache {
   RopeCache(CudaMemory* memory, int page_tokens) : memory_(memory), page_tokens_(page_tokens) {}
   // Valid until the next call of BeginStep but one.
   DeviceRope* Get(const Rotary& rotary);
-  // Forgets what the last two steps did not use, if there are many.
+  // Forgets what the last step needs no more, and what the last two did not use if there are many.
   void BeginStep();
 
  private:

@@ -40,7 +40,9 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
 
 #else
 
+#include <cstdint>
 #include <functional>
+#include <vector>
 
 #define FOLIO_KERNEL
 #define FOLIO_DEVICE inline
@@ -64,6 +66,26 @@ extern dim3 blockDim;
 void __syncthreads();
 void __syncwarp();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
+template <typename T>
+T atomicAdd(T* at, T value) {
+  const T old = *at;
+  *at += value;
+  return old;
+}
+struct uint2 {
+  uint32_t x, y;
+};
+struct uint4 {
+  uint32_t x, y, z, w;
+};
+struct float2 {
+  float x, y;
+};
+struct float4 {
+  float x, y, z, w;
+};
+// tensor_core.h: c += a b.
+void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 
 void* EmulatedShared();
 template <typename T>
@@ -71,13 +93,18 @@ T* DynamicShared() {
   return static_cast<T*>(EmulatedShared());
 }
 
+// Does it now, or appends it to what RecordInto was given last (null: nothing), which is returned.
+using Work = std::vector<std::function<void()>>;
+void Submit(std::function<void()> work);
+Work* RecordInto(Work* work);
+
 // Runs `thread` for every thread of every block.
 void RunGrid(dim3 grid, int block, int shared_bytes, const std::function<void()>& thread);
 
 template <typename... Params, typename... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream,
             Args... args) {
-  RunGrid(grid, block, shared_bytes, [&] { kernel(args...); });
+  Submit([=] { RunGrid(grid, block, shared_bytes, [&] { kernel(args...); }); });
 }
 
 }  // namespace folio::cuda

@@ -1,13 +1,17 @@
 #include "engine/backend/cuda/step_image.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <limits>
 
 #include "engine/attention/rope.h"
 #include "engine/attention/visible_keys.h"
+#include "engine/backend/cuda/tensor_shapes.h"
 #include "engine/base/status_macros.h"
+#include "engine/sampling/sampler.h"
 
 namespace folio::cuda {
 namespace {
@@ -17,40 +21,125 @@ using Keys = AttentionStage::Keys;
 
 constexpr size_t kAlignment = 16;
 
+// Rows of a step that is repeated, padded to one of these.
+constexpr int kBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256};
+
+// Fewer rows of one sequence do not fill a tile.
+constexpr int kMinTileRows = 16;
+
+// What the first row of a tile may add to a distance.
+constexpr int64_t kTileReach = 256;
+
+// A layer that every choice of tokens has begun at.
+constexpr int kAnyLayer = std::numeric_limits<int>::max();
+
+int64_t PowerOfTwo(int64_t value) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
+}
+
 bool SinksAreRotated(const AttentionPlan& plan) {
   return std::any_of(plan.stages.begin(), plan.stages.end(), [](const AttentionStage& stage) {
     return stage.keys == Keys::kSinks && stage.distance == Distance::kClamped;
   });
 }
 
-// Appends values to bytes, aligned; returns their offset.
-template <typename T>
-size_t Append(const std::vector<T>& values, std::vector<std::byte>* bytes) {
-  const size_t at = (bytes->size() + kAlignment - 1) / kAlignment * kAlignment;
-  bytes->resize(at + values.size() * sizeof(T));
-  if (!values.empty()) std::memcpy(bytes->data() + at, values.data(), values.size() * sizeof(T));
-  return at;
+bool CoversChunks(const AttentionPlan& plan, int64_t i) {
+  return std::any_of(plan.stages.begin(), plan.stages.end(), [i](const AttentionStage& stage) {
+    return stage.keys == Keys::kChunks && stage.CoversRow(i);
+  });
 }
+
+template <typename T>
+size_t PaddedBytes(const std::vector<T>& values) {
+  return (values.size() * sizeof(T) + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// Lays values out one after the other on the host; says where they will lie on the device.
+class Packer {
+ public:
+  Packer(std::byte* host, std::byte* device) : host_(host), device_(device) {}
+  template <typename T>
+  T* Add(const std::vector<T>& values) {
+    if (!values.empty()) std::memcpy(host_ + at_, values.data(), values.size() * sizeof(T));
+    T* to = reinterpret_cast<T*>(device_ + at_);
+    at_ += PaddedBytes(values);
+    return to;
+  }
+
+ private:
+  std::byte* const host_;
+  std::byte* const device_;
+  size_t at_ = 0;
+};
 
 }  // namespace
 
-absl::Status StepImage::Build(const StepBatch& batch) {
+StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry)
+    : memory_(memory),
+      setup_(setup),
+      geometry_(geometry),
+      tensor_cores_(HasTensorShape(geometry)),
+      ropes_(memory, setup.geometry.page_tokens),
+      staging_(memory),
+      device_(memory) {}
+
+bool StepImage::Repeats(const StepBatch& batch) {
+  if (batch.slices.empty() || batch.num_rows > kBuckets[std::size(kBuckets) - 1]) return false;
+  return std::all_of(batch.slices.begin(), batch.slices.end(), [](const SequenceSlice& slice) {
+    if (slice.num_rows != 1 || slice.plan->IsPromptRow(slice.first_position)) return false;
+    const int chunk = slice.plan->selection.chunk_tokens;
+    return chunk == 0 || (slice.first_position + 1) % chunk != 0;  // it completes no chunk
+  });
+}
+
+int StepImage::BucketOf(int num_rows, int max_rows) {
+  const int* bucket = std::lower_bound(std::begin(kBuckets), std::end(kBuckets), num_rows);
+  return bucket == std::end(kBuckets) ? num_rows : std::min(*bucket, std::max(num_rows, max_rows));
+}
+
+absl::Status StepImage::Build(const StepBatch& batch, bool repeats,
+                              const std::vector<EvidencePick*>& evidence) {
   ropes_.BeginStep();
   slices_.clear();
-  frames_.clear();
   offsets_.clear();
+  frames_.clear();
+  plain_rows_.clear();
+  tensor_rows_.clear();
+  choosing_rows_.clear();
+  tiles_.clear();
   tasks_.clear();
-  slice_of_row_.assign(batch.num_rows, 0);
+  tokens_ = batch.tokens;
+  slice_of_row_.assign(batch.num_rows, -1);
+  choosing_place_.assign(batch.num_rows, -1);
   entropy_of_row_.assign(batch.num_rows, 1.0f);
-  max_chunk_tokens_ = max_chunk_picks_ = max_token_picks_ = 0;
-  max_chunk_candidates_ = max_token_candidates_ = max_visits_ = 0;
-  for (const SequenceSlice& slice : batch.slices) FOLIO_RETURN_IF_ERROR(AddSlice(slice));
-  step_.num_rows = batch.num_rows;
-  step_.num_slices = static_cast<int>(slices_.size());
+  shape_ = {};
+  shape_.num_rows = batch.num_rows;
+  for (size_t n = 0; n < batch.slices.size(); ++n) {
+    FOLIO_RETURN_IF_ERROR(AddSlice(batch.slices[n], evidence[n]));
+  }
+  AddSamples(batch);
+  if (repeats) Pad();
+  shape_.num_logits = static_cast<int>(samples_.size());
+  shape_.num_plain_rows = static_cast<int>(plain_rows_.size());
+  shape_.num_tensor_rows = static_cast<int>(tensor_rows_.size());
+  shape_.num_tiles = static_cast<int>(tiles_.size());
+  shape_.num_choosing_rows = static_cast<int>(choosing_rows_.size());
+  shape_.num_chunk_tasks = static_cast<int>(tasks_.size());
   return Upload();
 }
 
-absl::Status StepImage::AddSlice(const SequenceSlice& from) {
+void StepImage::Pad() {
+  for (std::vector<int>* rows : {&plain_rows_, &tensor_rows_}) {
+    if (!rows->empty()) rows->resize(shape_.num_rows, -1);
+  }
+  slices_.resize(shape_.num_rows);
+  offsets_.resize(shape_.num_rows, {0, 0, 0});
+  for (int64_t* size : {&shape_.chunk_candidates, &shape_.token_candidates, &shape_.visits}) {
+    *size = *size == 0 ? 0 : PowerOfTwo(*size);
+  }
+}
+
+absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* evidence) {
   const AttentionPlan& plan = *from.plan;
   const int index = static_cast<int>(slices_.size());
   Slice& to = slices_.emplace_back();
@@ -65,24 +154,100 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from) {
   to.raw_keys = plan.key_form == KeyForm::kRaw;
   to.entropy_first_layer =
       plan.entropy.base_length > 1 ? plan.entropy.first_layer : std::numeric_limits<int>::max();
+  to.evidence = evidence;
   FOLIO_RETURN_IF_ERROR(SetRopes(from, &to));
   SetSelection(plan, &to);
   if (plan.selection.enabled()) to.pending = from.pending_queries->data->data();
-  AddTasks(from);
-  offsets_.push_back({});
+  AddChunkTasks(from);
   const auto add = [&](std::span<const FrameId> list) {
     const size_t at = frames_.size();
     frames_.insert(frames_.end(), list.begin(), list.end());
     return at;
   };
-  offsets_.back() = {add(from.pages), add(from.sinks), add(from.summaries)};
+  const size_t pages = add(from.pages);
+  const size_t sinks = add(from.sinks);
+  offsets_.push_back({pages, sinks, add(from.summaries)});
   for (int row = 0; row < from.num_rows; ++row) {
     slice_of_row_[from.row_begin + row] = index;
     if (plan.entropy.base_length <= 1) continue;
     entropy_of_row_[from.row_begin + row] =
         EntropyFactor(plan, from.first_position + row, std::numeric_limits<int>::max());
   }
+  AddRows(from, &to);
   return absl::OkStatus();
+}
+
+// Rows of the slice go into tiles as long as they see the same pages, and else by themselves.
+void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
+  const AttentionPlan& plan = *from.plan;
+  const bool tensor = tensor_cores_ && !to->raw_keys;
+  int in_tiles = 0;
+  if (tensor && from.num_rows >= kMinTileRows && plan.IsPromptRow(from.first_position)) {
+    in_tiles = from.num_rows;
+    while (in_tiles > 0 &&
+           folio::ChoosesTokens(plan, from.first_position + in_tiles - 1, kAnyLayer)) {
+      --in_tiles;
+    }
+    AddTiles(from, in_tiles, to);
+  }
+  for (int row = in_tiles; row < from.num_rows; ++row) {
+    (tensor ? tensor_rows_ : plain_rows_).push_back(from.row_begin + row);
+  }
+}
+
+void StepImage::AddTiles(const SequenceSlice& from, int end, Slice* to) {
+  const AttentionPlan& plan = *from.plan;
+  const int most = RowsPerTile(geometry_);
+  const int chunk = plan.selection.chunk_tokens;
+  const int slice = static_cast<int>(slices_.size()) - 1;
+  for (int row = 0; row < end;) {
+    const int64_t i = from.first_position + row;
+    int count = std::min(most, end - row);
+    // What is forced depends on the own chunk.
+    if (chunk > 0) count = static_cast<int>(std::min<int64_t>(count, chunk - i % chunk));
+    tiles_.push_back({slice, from.row_begin + row, count});
+    row += count;
+  }
+  if (chunk == 0) return;
+  to->list_begin = shape_.num_lists;
+  shape_.num_lists += static_cast<int>((from.first_position + end) / chunk + 1);
+  for (int row = 0; row < end; ++row) {
+    if (!CoversChunks(plan, from.first_position + row)) continue;
+    choosing_place_[from.row_begin + row] = static_cast<int>(choosing_rows_.size());
+    choosing_rows_.push_back(from.row_begin + row);
+  }
+}
+
+void StepImage::AddSamples(const StepBatch& batch) {
+  samples_.clear();
+  seen_.clear();
+  seen_offsets_.clear();
+  for (const LogitsTask& task : batch.logits) {
+    SampleTask& to = samples_.emplace_back();
+    to = {};
+    seen_offsets_.push_back(-1);
+    to.num_top = -1;
+    if (task.row < 0) continue;  // padding
+    to.row = task.row;
+    if (task.sampling == nullptr) {
+      to.kind = SampleTask::kScore;
+      to.token = task.scored_token;
+      to.num_top = 0;
+      continue;
+    }
+    to.kind = SampleTask::kDraw;
+    to.num_top = std::min(task.num_top_logprobs, kMaxTops);
+    const SamplingParams& params = *task.sampling;
+    to.temperature = params.temperature;
+    to.top_k = params.top_k;
+    to.top_p = params.top_p;
+    to.min_p = params.min_p;
+    to.penalty = params.repetition_penalty;
+    to.uniform = UniformAt(params.seed, task.index);
+    if (task.seen == nullptr) continue;
+    seen_offsets_.back() = static_cast<int64_t>(seen_.size());
+    seen_.insert(seen_.end(), task.seen->words().begin(), task.seen->words().end());
+  }
 }
 
 const Rotary& StepImage::RotaryOf(const SequenceSlice& from) {
@@ -99,18 +264,33 @@ const Rotary& StepImage::RotaryOf(const SequenceSlice& from) {
   return plan.rotary != nullptr ? *plan.rotary : setup_.rotary;
 }
 
+// The largest distance, in tokens, that a query of the slice is turned by.
+int64_t StepImage::ReachOf(const SequenceSlice& from) const {
+  const AttentionPlan& plan = *from.plan;
+  const int64_t last = from.first_position + from.num_rows - 1;
+  if (setup_.coca_query == CocaQuery::kRaw) return last;
+  int64_t reach = 0;
+  for (const AttentionStage& stage : plan.stages) {
+    int64_t stage_reach = 0;
+    if (stage.keys == Keys::kChunks) {
+      stage_reach = int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens;
+    } else if (stage.distance == Distance::kClamped) {
+      stage_reach = std::min(last, stage.distance_limit);
+    } else if (stage.distance != Distance::kPinned) {
+      stage_reach = std::min(last, stage.band_end);
+    }
+    reach = std::max(reach, stage_reach);
+  }
+  return reach;
+}
+
 // Tables with every rotation that a row of the slice may need.
 absl::Status StepImage::SetRopes(const SequenceSlice& from, Slice* to) {
   const KvGeometry& g = setup_.geometry;
   const AttentionPlan& plan = *from.plan;
-  const int64_t last = from.first_position + from.num_rows - 1;
   DeviceRope* rope = ropes_.Get(RotaryOf(from));
   DeviceRope* summary = plan.decode_rotary != nullptr ? ropes_.Get(*plan.decode_rotary) : rope;
-  int64_t reach = last + g.page_tokens;
-  if (plan.selection.enabled()) {
-    reach =
-        std::max(reach, int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens);
-  }
+  const int64_t reach = ReachOf(from) + kTileReach + 2 * g.page_tokens;
   const int64_t num_positions = std::max(g.page_tokens, plan.selection.chunk_tokens);
   for (DeviceRope* table : {rope, summary}) {
     FOLIO_RETURN_IF_ERROR(table->Grow(num_positions, reach / g.page_tokens + 1));
@@ -150,12 +330,13 @@ void StepImage::SetStages(const SequenceSlice& from, const DeviceRope& rope, Sli
       visits +=
           int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens / page_tokens;
     } else if (stage.keys == Keys::kTopTokens) {
-      const int64_t candidates = last - stage.band_begin + 1 - plan.retention.num_sinks;
-      max_token_candidates_ = std::max(max_token_candidates_, candidates);
-      max_token_picks_ = std::max(max_token_picks_, plan.top_tokens.count);
+      const int64_t candidates =
+          std::max<int64_t>(1, last - stage.band_begin + 1 - plan.retention.num_sinks);
+      shape_.token_candidates = std::max(shape_.token_candidates, candidates);
+      shape_.token_picks = std::max(shape_.token_picks, plan.top_tokens.count);
     }
   }
-  max_visits_ = std::max(max_visits_, visits);
+  shape_.visits = std::max(shape_.visits, visits);
 }
 
 void StepImage::SetSelection(const AttentionPlan& plan, Slice* to) {
@@ -176,7 +357,7 @@ void StepImage::SetSelection(const AttentionPlan& plan, Slice* to) {
   out.top_all_or_none = plan.top_tokens.all_or_none;
 }
 
-void StepImage::AddTasks(const SequenceSlice& from) {
+void StepImage::AddChunkTasks(const SequenceSlice& from) {
   const ChunkSelection& select = from.plan->selection;
   if (!select.enabled()) return;
   const int index = static_cast<int>(slices_.size()) - 1;
@@ -185,39 +366,53 @@ void StepImage::AddTasks(const SequenceSlice& from) {
        ++c) {
     tasks_.push_back({index, c});
   }
-  max_chunk_tokens_ = std::max(max_chunk_tokens_, select.chunk_tokens);
-  max_chunk_picks_ = std::max(max_chunk_picks_, select.num_free_picks);
-  max_chunk_candidates_ = std::max(max_chunk_candidates_, end / select.chunk_tokens);
+  shape_.max_chunk_tokens = std::max(shape_.max_chunk_tokens, select.chunk_tokens);
+  shape_.chunk_picks = std::max(shape_.chunk_picks, select.num_free_picks);
+  shape_.chunk_candidates =
+      std::max<int64_t>({1, shape_.chunk_candidates, end / select.chunk_tokens});
 }
 
-// All addresses are known only when everything is in place: frames and slices go last.
+// Whatever has an address that kernels are told comes first, and takes as much as in any other step
+// of this shape: a repeated step finds it where it was.
 absl::Status StepImage::Upload() {
-  host_.clear();
-  const size_t rows = Append(slice_of_row_, &host_);
-  const size_t entropy = Append(entropy_of_row_, &host_);
-  const size_t frames = Append(frames_, &host_);
-  const size_t tasks = Append(tasks_, &host_);
-  const size_t slices = Append(slices_, &host_);
-  const auto floats = static_cast<int64_t>(host_.size() / sizeof(float) + 1);
-  if (device_.size() < floats) {
-    FOLIO_ASSIGN_OR_RETURN(device_, Buffer::Create(memory_, 2 * floats));
-  }
-  auto* base = reinterpret_cast<std::byte*>(device_.data());
-  const auto* device_frames = reinterpret_cast<const int*>(base + frames);
+  const size_t fixed = PaddedBytes(slice_of_row_) + PaddedBytes(entropy_of_row_) +
+                       PaddedBytes(tokens_) + PaddedBytes(samples_) + PaddedBytes(slices_) +
+                       PaddedBytes(plain_rows_) + PaddedBytes(tensor_rows_) + PaddedBytes(tiles_) +
+                       PaddedBytes(choosing_rows_) + PaddedBytes(choosing_place_) +
+                       PaddedBytes(tasks_);
+  const size_t bytes = fixed + PaddedBytes(frames_) + PaddedBytes(seen_);
+  auto* device = device_.Get<std::byte>(static_cast<int64_t>(bytes));
+  std::byte* host = staging_.Get(static_cast<int64_t>(bytes));
+  if (device == nullptr || host == nullptr) return memory_->status();
+  // Slices and samples hold addresses themselves: of the lists that come last.
+  Packer lists(host + fixed, device + fixed);
+  const int* frames = lists.Add(frames_);
+  const uint32_t* seen = lists.Add(seen_);
   for (size_t n = 0; n < slices_.size(); ++n) {
-    slices_[n].pages = device_frames + offsets_[n].pages;
-    slices_[n].sinks = device_frames + offsets_[n].sinks;
-    slices_[n].summaries = device_frames + offsets_[n].summaries;
+    slices_[n].pages = frames + offsets_[n].pages;
+    slices_[n].sinks = frames + offsets_[n].sinks;
+    slices_[n].summaries = frames + offsets_[n].summaries;
   }
-  if (!slices_.empty()) {
-    std::memcpy(host_.data() + slices, slices_.data(), slices_.size() * sizeof(Slice));
+  for (size_t n = 0; n < samples_.size(); ++n) {
+    samples_[n].seen = seen_offsets_[n] < 0 ? nullptr : seen + seen_offsets_[n];
   }
-  memory_->Write(base, host_.data(), static_cast<int64_t>(host_.size()));
-  step_.slices = reinterpret_cast<const Slice*>(base + slices);
-  step_.slice_of_row = reinterpret_cast<const int*>(base + rows);
-  step_.entropy_of_row = reinterpret_cast<const float*>(base + entropy);
-  device_tasks_ = reinterpret_cast<const ChunkTask*>(base + tasks);
-  return absl::OkStatus();
+  Packer packer(host, device);
+  step_.num_rows = shape_.num_rows;
+  step_.slice_of_row = packer.Add(slice_of_row_);
+  step_.entropy_of_row = packer.Add(entropy_of_row_);
+  step_.tokens = packer.Add(tokens_);
+  step_.samples = packer.Add(samples_);
+  step_.slices = packer.Add(slices_);
+  step_.plain_rows = {packer.Add(plain_rows_), shape_.num_plain_rows};
+  step_.tensor_rows = {packer.Add(tensor_rows_), shape_.num_tensor_rows};
+  step_.tiles = packer.Add(tiles_);
+  step_.num_tiles = shape_.num_tiles;
+  step_.choosing_rows = {packer.Add(choosing_rows_), shape_.num_choosing_rows};
+  step_.choosing_place = packer.Add(choosing_place_);
+  step_.num_lists = shape_.num_lists;
+  chunk_tasks_ = packer.Add(tasks_);
+  memory_->WriteAsync(device, host, static_cast<int64_t>(bytes));
+  return memory_->status();
 }
 
 }  // namespace folio::cuda

@@ -1,70 +1,108 @@
 #pragma once
 
+#include <compare>
 #include <vector>
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/rope_cache.h"
+#include "engine/backend/cuda/workspace.h"
 
 namespace folio::cuda {
+
+// What decides which kernels a step launches, and with how many blocks: two steps of one shape
+// launch the same.
+struct StepShape {
+  int num_rows = 0;
+  int num_logits = 0;
+  int num_plain_rows = 0;
+  int num_tensor_rows = 0;
+  int num_tiles = 0;
+  int num_choosing_rows = 0;
+  int num_lists = 0;
+  // Chunks that the step completes; tokens of the largest chunk, 0: nobody chooses chunks.
+  int num_chunk_tasks = 0;
+  int max_chunk_tokens = 0;
+  // Candidates of any row for a choice of chunks and of tokens, and how many are taken.
+  int64_t chunk_candidates = 0;
+  int64_t token_candidates = 0;
+  int chunk_picks = 0;
+  int token_picks = 0;
+  // Pages that a row which attends by itself looks at, about.
+  int64_t visits = 0;
+
+  auto operator<=>(const StepShape&) const = default;
+};
 
 // One step as the kernels want it: everything they look up, in one piece of device memory. Built on
 // the host once per step and used by all layers. Page tables travel as frame numbers, so that where
 // a frame lies is decided on the device.
 class StepImage {
  public:
-  StepImage(CudaMemory* memory, const AttentionSetup& setup)
-      : memory_(memory), setup_(setup), ropes_(memory, setup.geometry.page_tokens) {}
+  StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry);
 
-  absl::Status Build(const StepBatch& batch);
+  // Whether every row is a token of an answer, so that later steps will have the same shape. Such a
+  // step is padded: rows and logits to a bucket, what grows with the text to a power of two.
+  static bool Repeats(const StepBatch& batch);
+  // Rows that a repeated step of `num_rows` runs with.
+  static int BucketOf(int num_rows, int max_rows);
+
+  // `batch` is padded already if `repeats`. `evidence` [i]: where the choices of slice i go, or
+  // null.
+  absl::Status Build(const StepBatch& batch, bool repeats,
+                     const std::vector<EvidencePick*>& evidence);
 
   const Step& step() const { return step_; }
-  const ChunkTask* tasks() const { return device_tasks_; }
-  int num_tasks() const { return static_cast<int>(tasks_.size()); }
-  int max_chunk_tokens() const { return max_chunk_tokens_; }
-  // Candidates of any row for a choice of chunks and of tokens; 0: nobody chooses.
-  int64_t max_chunk_candidates() const { return max_chunk_candidates_; }
-  int64_t max_token_candidates() const { return max_token_candidates_; }
-  int max_chunk_picks() const { return max_chunk_picks_; }
-  int max_token_picks() const { return max_token_picks_; }
-  // Pages that a row of the step looks at, about.
-  int64_t max_visits() const { return max_visits_; }
+  const StepShape& shape() const { return shape_; }
+  const ChunkTask* chunk_tasks() const { return chunk_tasks_; }
 
  private:
-  absl::Status AddSlice(const SequenceSlice& from);
+  absl::Status AddSlice(const SequenceSlice& from, EvidencePick* evidence);
   absl::Status SetRopes(const SequenceSlice& from, Slice* to);
+  int64_t ReachOf(const SequenceSlice& from) const;
   const Rotary& RotaryOf(const SequenceSlice& from);
   void SetSelection(const AttentionPlan& plan, Slice* to);
   void SetStages(const SequenceSlice& from, const DeviceRope& rope, Slice* to);
-  void AddTasks(const SequenceSlice& from);
+  void AddChunkTasks(const SequenceSlice& from);
+  void AddRows(const SequenceSlice& from, Slice* to);
+  void AddTiles(const SequenceSlice& from, int end, Slice* to);
+  void AddSamples(const StepBatch& batch);
+  void Pad();
   absl::Status Upload();
 
   CudaMemory* const memory_;
   const AttentionSetup& setup_;
+  const Geometry& geometry_;
+  const bool tensor_cores_;
   RopeCache ropes_;
   Rotary dynamic_;
 
-  std::vector<Slice> slices_;
-  std::vector<int> slice_of_row_;
-  std::vector<float> entropy_of_row_;
-  std::vector<int> frames_;  // page tables of all slices
+  // Where the lists of a slice begin in frames_.
   struct FrameOffsets {
     size_t pages;
     size_t sinks;
     size_t summaries;
   };
-  std::vector<FrameOffsets> offsets_;  // of each slice in frames_
+  std::vector<Slice> slices_;
+  std::vector<FrameOffsets> offsets_;
+  std::vector<int> frames_;
+  std::vector<int> tokens_;
+  std::vector<int> slice_of_row_;
+  std::vector<float> entropy_of_row_;
+  std::vector<int> plain_rows_;
+  std::vector<int> tensor_rows_;
+  std::vector<int> choosing_rows_;
+  std::vector<int> choosing_place_;
+  std::vector<Tile> tiles_;
   std::vector<ChunkTask> tasks_;
-  std::vector<std::byte> host_;
-  Buffer device_;
+  std::vector<SampleTask> samples_;
+  std::vector<int64_t> seen_offsets_;  // in words of seen_, per sample; -1: none
+  std::vector<uint32_t> seen_;
 
+  Staging staging_;
+  Workspace device_;
   Step step_ = {};
-  const ChunkTask* device_tasks_ = nullptr;
-  int max_chunk_tokens_ = 0;
-  int64_t max_chunk_candidates_ = 0;
-  int64_t max_token_candidates_ = 0;
-  int max_chunk_picks_ = 0;
-  int max_token_picks_ = 0;
-  int64_t max_visits_ = 0;
+  StepShape shape_;
+  const ChunkTask* chunk_tasks_ = nullptr;
 };
 
 }  // namespace folio::cuda

@@ -1,26 +1,12 @@
 // Attention over ragged visits: one block per row, KV head and split; a warp takes a page, loads it
 // once for the queries of the group, and keeps a running softmax (Milakov & Gimelshein 2018); the
 // warps' and splits' results are merged by their maxima.
-#include "engine/backend/cuda/kernels.h"
-#include "engine/backend/cuda/visit.h"
-#include "engine/backend/cuda/warp_attention.h"
+#include "engine/backend/cuda/attend.h"
 
 namespace folio::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-
-struct AttendArgs {
-  Geometry g;
-  Step step;
-  Picks picks;
-  Picks tokens;
-  int layer;
-  int head_blocks;  // per KV head
-  const float* qkv;
-  float* partial;
-  float* out;
-};
+constexpr int kWarps = kAttendWarps;
 
 // The scaled query of one head, in the form in which it enters, un-rotated. One warp.
 FOLIO_DEVICE void LoadQuery(const Geometry& g, const Slice& s, const float* q, int64_t i,
@@ -47,7 +33,8 @@ template <Cache kCache, int kGroup, int kPerLane>
 FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
     AttendKernel(const __grid_constant__ AttendArgs a) {
   const Geometry& g = a.g;
-  const int row = blockIdx.x;
+  const int row = a.step.plain_rows.rows[blockIdx.x];
+  if (row < 0) return;
   const int kv_head = blockIdx.y / a.head_blocks;
   const int first_head = blockIdx.y % a.head_blocks * kGroup;  // in the group
   const int heads_left = g.group() - first_head;
@@ -55,7 +42,6 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   const int split = blockIdx.z;
   const int num_splits = gridDim.z;
   const int warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
   const Slice& s = a.step.slices[a.step.slice_of_row[row]];
   const int64_t i = s.first_position + row - s.row_begin;
 
@@ -66,8 +52,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   turned += warp * kGroup * g.head_dim;
   weights += warp * kGroup * g.page_tokens;
 
-  float scale = s.scale;
-  if (a.layer >= s.entropy_first_layer) scale *= a.step.entropy_of_row[row];
+  const float scale = ScaleOf(a.step, s, a.layer, row);
   for (int h = warp; h < num_heads; h += kWarps) {
     const int head = kv_head * g.group() + first_head + h;
     LoadQuery(g, s, QueryOf(g, a.qkv, row, head), i, scale, q + h * g.head_dim);
@@ -92,32 +77,15 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   attention.Save(g, num_heads, states + warp * kGroup * (g.head_dim + 2));
   __syncthreads();
 
-  const int stride = g.head_dim + 2;
-  for (int h = warp; h < num_heads; h += kWarps) {
-    const int head = kv_head * g.group() + first_head + h;
-    const Merged merged = MergeStates(states + h * stride, kWarps, kGroup * stride, g.head_dim);
-    if (num_splits == 1) {
-      float* to = a.out + (int64_t{row} * g.num_heads + head) * g.head_dim;
-      for (int d = lane; d < g.head_dim; d += kWarp) {
-        to[d] = MergedValue(states + h * stride, kWarps, kGroup * stride, g.head_dim, merged, d) /
-                merged.sum;
-      }
-      continue;
-    }
-    float* to = a.partial + ((int64_t{row} * g.num_heads + head) * num_splits + split) * stride;
-    for (int d = lane; d < g.head_dim; d += kWarp) {
-      to[d] = MergedValue(states + h * stride, kWarps, kGroup * stride, g.head_dim, merged, d);
-    }
-    if (lane == 0) {
-      to[g.head_dim] = merged.max;
-      to[g.head_dim + 1] = merged.sum;
-    }
-  }
+  WriteRow(a, row, kv_head * g.group() + first_head, num_heads, kGroup, states);
 }
 
 // One warp per row and head.
-FOLIO_KERNEL void MergeKernel(const float* partial, int num_splits, int head_dim, float* out) {
-  const int64_t at = int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
+FOLIO_KERNEL void MergeKernel(RowList rows, const float* partial, int num_splits, int head_dim,
+                              float* out) {
+  const int row = rows.rows[blockIdx.x];
+  if (row < 0) return;
+  const int64_t at = int64_t{row} * gridDim.y + blockIdx.y;
   const int stride = head_dim + 2;
   const float* states = partial + at * num_splits * stride;
   const Merged merged = MergeStates(states, num_splits, stride, head_dim);
@@ -132,7 +100,7 @@ void LaunchAttend(Stream stream, AttendArgs args, int num_splits) {
   const Geometry& g = args.g;
   args.head_blocks = (g.group() + kGroup - 1) / kGroup;
   const int floats = kGroup * g.head_dim + kWarps * kGroup * (2 * g.head_dim + 2 + g.page_tokens);
-  const dim3 grid = {static_cast<unsigned>(args.step.num_rows),
+  const dim3 grid = {static_cast<unsigned>(args.step.plain_rows.count),
                      static_cast<unsigned>(g.num_kv_heads * args.head_blocks),
                      static_cast<unsigned>(num_splits)};
   Launch(AttendKernel<kCache, kGroup, kPerLane>, grid, kWarps * kWarp,
@@ -161,19 +129,24 @@ void LaunchByGroup(Stream stream, const AttendArgs& args, int num_splits) {
 
 }  // namespace
 
-void Attend(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
-            const Picks& tokens, int layer, const float* qkv, int num_splits, float* partial,
-            float* out) {
+void AttendPlainRows(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
+                     const Picks& tokens, int layer, const float* qkv, int num_splits,
+                     float* partial, float* out) {
   const AttendArgs args = {g, step, picks, tokens, layer, 1, qkv, partial, out};
   if (g.cache == Cache::kBf16) {
     LaunchByGroup<Cache::kBf16>(stream, args, num_splits);
   } else {
     LaunchByGroup<Cache::kF32>(stream, args, num_splits);
   }
+  MergeSplits(stream, g, step.plain_rows, num_splits, partial, out);
+}
+
+void MergeSplits(Stream stream, const Geometry& g, const RowList& rows, int num_splits,
+                 const float* partial, float* out) {
   if (num_splits == 1) return;
   Launch(MergeKernel,
-         dim3{static_cast<unsigned>(step.num_rows), static_cast<unsigned>(g.num_heads), 1}, kWarp,
-         0, stream, static_cast<const float*>(partial), num_splits, g.head_dim, out);
+         dim3{static_cast<unsigned>(rows.count), static_cast<unsigned>(g.num_heads), 1}, kWarp, 0,
+         stream, rows, partial, num_splits, g.head_dim, out);
 }
 
 }  // namespace folio::cuda

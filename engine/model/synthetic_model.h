@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/backend/backend.h"
+#include "engine/model/model_config.h"
+#include "engine/model/weights.h"
+
+namespace folio {
+
+// Models without files: the shape of a known one, with random weights that the backend makes
+// itself. They say nothing, but cost what the real one costs: speed can be measured without 13 GB
+// of files.
+
+// "synthetic:llama-2-7b".
+bool IsSynthetic(const std::string& model);
+
+// Errors: INVALID_ARGUMENT with the names there are.
+absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model);
+
+// bf16; the same numbers on every backend. Errors: RESOURCE_EXHAUSTED.
+absl::StatusOr<Weights> SyntheticWeights(const ModelConfig& config, uint64_t seed,
+                                         Backend* backend);
+
+}  // namespace folio

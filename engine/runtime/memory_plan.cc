@@ -1,0 +1,75 @@
+#include "engine/runtime/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/kv/kv_store.h"
+#include "engine/model/model_tensors.h"
+#include "engine/model/transformer.h"
+
+namespace folio {
+namespace {
+
+// Of what is left for the KV cache, where nothing else is said: on the host others live too; on a
+// device libraries and fragments take a little.
+constexpr double kHostShare = 0.7;
+constexpr double kDeviceShare = 0.95;
+
+std::string Gib(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
+
+int64_t WeightBytes(const ModelConfig& config, DType dtype) {
+  int64_t bytes = 0;
+  for (const TensorSpec& tensor : ModelTensors(config)) {
+    int64_t count = 1;
+    for (const int64_t size : tensor.shape) count *= size;
+    // Vectors are kept as fp32.
+    bytes += count * (tensor.shape.size() > 1 ? DTypeBytes(dtype) : 4);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string MemoryPlan::ToString() const {
+  return absl::StrCat("weights ", Gib(weights), " + activations ", Gib(activations),
+                      " + workspace ", Gib(workspace), " + KV pages ", Gib(kv_pages),
+                      " + chunk representations ", Gib(summaries), " = ", Gib(total()), " of ",
+                      Gib(available));
+}
+
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometry& geometry,
+                                      const MemoryPlanInputs& inputs) {
+  MemoryPlan plan;
+  plan.available = inputs.available;
+  plan.weights = WeightBytes(config, inputs.weight_dtype);
+  plan.activations =
+      Transformer::WorkspaceBytes(config.shape, config.style, inputs.step_rows, inputs.logit_rows);
+  plan.workspace = inputs.workspace;
+  const int64_t left = plan.available - plan.total();
+  // Representations lie beside the pages only where both pools are taken whole.
+  const auto with_summaries = [&](int64_t kv_bytes) {
+    return kv_bytes +
+           (inputs.commits_at_once ? KvStore::SummaryPoolBytes(geometry, kv_bytes, true) : 0);
+  };
+  plan.kv_pages = inputs.kv_bytes;
+  if (plan.kv_pages == 0) {
+    const double share = inputs.commits_at_once ? kDeviceShare : kHostShare;
+    const double usable = std::max<double>(0, static_cast<double>(left) * share);
+    // Representations grow with the pages, all but in proportion.
+    const double grown = static_cast<double>(with_summaries(left > 0 ? left : 1));
+    plan.kv_pages = static_cast<int64_t>(usable * (left > 0 ? left / grown : 0));
+  }
+  plan.summaries = with_summaries(plan.kv_pages) - plan.kv_pages;
+  // The host takes pages when they are written: a budget that is too large is the user's to choose.
+  const bool fits = inputs.commits_at_once ? plan.total() <= plan.available
+                                           : plan.total() - plan.kv_pages <= plan.available;
+  if (fits && plan.kv_pages >= geometry.frame_bytes()) return plan;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "the model and its cache do not fit: ", plan.ToString(), "; ",
+      inputs.kv_bytes > 0 && left > geometry.frame_bytes()
+          ? absl::StrCat("lower the KV budget by ", Gib(plan.total() - plan.available))
+          : "take a smaller model, lower --step-tokens, or use a device with more memory"));
+}
+
+}  // namespace folio

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/model/model_config.h"
+#include "engine/types/kv_types.h"
+
+namespace folio {
+
+// Where the memory of a backend goes, in bytes; made before any of it is taken.
+struct MemoryPlan {
+  int64_t available = 0;  // when the server starts
+  int64_t weights = 0;
+  int64_t activations = 0;
+  int64_t workspace = 0;  // of the backend's kernels, as far as it is known beforehand
+  int64_t kv_pages = 0;
+  int64_t summaries = 0;  // chunk representations
+
+  int64_t total() const { return weights + activations + workspace + kv_pages + summaries; }
+  // "weights 12.55 GiB + activations ... = 138.1 GiB of 139.8 GiB".
+  std::string ToString() const;
+};
+
+struct MemoryPlanInputs {
+  int64_t available = 0;
+  // Whether a pool is taken whole when it is made (a device), or page by page (the host).
+  bool commits_at_once = false;
+  int64_t workspace = 0;
+  // 0: what is left, but for a reserve.
+  int64_t kv_bytes = 0;
+  int step_rows = 0;
+  int logit_rows = 0;
+  DType weight_dtype = DType::kBf16;
+};
+
+// Errors: RESOURCE_EXHAUSTED with the arithmetic and what to change, where it does not fit.
+absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometry& geometry,
+                                      const MemoryPlanInputs& inputs);
+
+}  // namespace folio

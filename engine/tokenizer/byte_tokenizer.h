@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/tokenizer/tokenizer.h"
+
+namespace folio {
+
+// For models without files: a token is a byte. Ids as in Llama's vocabulary: <unk>, <s>, </s>, then
+// the 256 bytes; what follows up to vocab_size has no text that Encode would make of anything.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  // REQUIRES: vocab_size >= 259.
+  explicit ByteTokenizer(int vocab_size);
+
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
+  absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
+  const std::vector<Piece>& pieces() const override { return pieces_; }
+  int32_t bos_id() const override { return 1; }
+  int32_t eos_id() const override { return 2; }
+  int32_t unk_id() const override { return 0; }
+  LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
+  SpaceCut space_cut() const override { return SpaceCut::kKeepsSpace; }
+
+ private:
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace folio

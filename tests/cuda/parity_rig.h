@@ -1,0 +1,84 @@
+// The same work on the CPU backend and on the one under test.
+#pragma once
+
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/attention/attention_registry.h"
+#include "engine/backend/backend.h"
+#include "engine/kv/kv_store.h"
+
+namespace folio::test {
+
+// Fresh numbers of a normal distribution.
+std::vector<float> RandomFloats(int64_t count, std::mt19937_64* random, float scale = 1.0f);
+
+// ||a - b|| / ||b||; not a number in either, or another size: infinite.
+double RelativeError(const std::vector<float>& a, const std::vector<float>& b);
+
+// Memory of a backend that holds `values`, or `count` times not-a-number.
+Buffer Upload(Backend* backend, const std::vector<float>& values);
+void Write(Backend* backend, const std::vector<float>& values, float* to);
+void Poison(Backend* backend, const Buffer& buffer);
+Buffer Poisoned(Backend* backend, int64_t count);
+std::vector<float> Download(Backend* backend, const Buffer& buffer);
+
+std::unique_ptr<Backend> ReferenceBackend();
+
+// What the attention verbs work on.
+struct AttentionShape {
+  std::string name;
+  int head_dim = 32;
+  int num_heads = 4;
+  int num_kv_heads = 2;
+  int page_tokens = 16;
+  DType dtype = DType::kBf16;
+  bool alibi = false;
+  int trained_length = 512;
+  int num_layers = 2;
+
+  KvGeometry geometry() const;
+  AttentionModel model() const;
+};
+
+// One backend with a cache and some streams in it.
+class AttentionRig {
+ public:
+  AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend> backend, int max_rows);
+  ~AttentionRig();
+
+  int AddStream(const AttentionPlan& plan);
+
+  // The next tokens of some streams.
+  struct Part {
+    int stream = 0;
+    int count = 0;
+  };
+  // Runs them as one step with qkv [layer][rows][width] and returns the layers' results one after
+  // the other.
+  std::vector<float> Step(const std::vector<Part>& parts,
+                          const std::vector<std::vector<float>>& qkv);
+
+  // Chunks that the last row of a stream chose in the last step.
+  const ChunkPicks& picks(int stream) const { return streams_[stream]->picks; }
+  Backend* backend() { return backend_.get(); }
+
+ private:
+  struct Stream {
+    AttentionPlan plan;
+    SequenceKv kv;
+    int64_t num_tokens = 0;
+    ChunkPicks picks;
+  };
+  const AttentionShape shape_;
+  const std::unique_ptr<Backend> backend_;
+  std::unique_ptr<KvStore> store_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  // Of each layer, at the same place in every step, as a model has them.
+  std::vector<Buffer> inputs_;
+  std::vector<Buffer> outputs_;
+};
+
+}  // namespace folio::test

@@ -1,0 +1,67 @@
+#include "engine/runtime/memory_plan.h"
+
+#include "engine/kv/kv_store.h"
+#include "engine/model/synthetic_model.h"
+#include "gtest/gtest.h"
+
+namespace folio {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+struct Case {
+  ModelConfig config = *SyntheticConfig("synthetic:llama-2-7b");
+  KvGeometry geometry = KvGeometry::Make(config.shape, 64, DType::kBf16);
+  MemoryPlanInputs inputs = {.available = 139 * kGiB,
+                             .commits_at_once = true,
+                             .workspace = kGiB,
+                             .step_rows = 512,
+                             .logit_rows = 256};
+};
+
+TEST(MemoryPlan, OfADeviceCountsEverythingAndFillsIt) {
+  const Case c;
+  const auto plan = PlanMemory(c.config, c.geometry, c.inputs);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  // 6,738,415,616 parameters, of which 266,240 are in norms.
+  EXPECT_EQ(plan->weights, (int64_t{6738415616} - 266240) * 2 + 266240 * 4);
+  EXPECT_LE(plan->total(), plan->available);
+  EXPECT_GE(plan->total(), plan->available * 9 / 10);
+  EXPECT_EQ(plan->summaries, KvStore::SummaryPoolBytes(c.geometry, plan->kv_pages, true));
+  EXPECT_NE(plan->ToString().find("weights 12.55 GiB"), std::string::npos) << plan->ToString();
+}
+
+TEST(MemoryPlan, OfTheHostLeavesRoomForOthers) {
+  Case c;
+  c.inputs.commits_at_once = false;
+  const auto plan = PlanMemory(c.config, c.geometry, c.inputs);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->summaries, 0);  // they share the budget of the pages
+  EXPECT_NEAR(plan->kv_pages / double(c.inputs.available - plan->weights - plan->activations), 0.7,
+              0.02);
+}
+
+TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheArithmetic) {
+  Case c;
+  c.inputs.kv_bytes = 130 * kGiB;
+  auto plan = PlanMemory(c.config, c.geometry, c.inputs);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
+  for (const char* part :
+       {"weights 12.55 GiB", "KV pages 130.00 GiB", "of 139.00 GiB", "lower the KV budget by"}) {
+    EXPECT_NE(plan.status().message().find(part), std::string::npos) << plan.status();
+  }
+  c.inputs.kv_bytes = 0;
+  c.inputs.available = 12 * kGiB;
+  plan = PlanMemory(c.config, c.geometry, c.inputs);
+  EXPECT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(plan.status().message().find("a smaller model"), std::string::npos) << plan.status();
+}
+
+TEST(SyntheticModel, AnUnknownNameListsTheKnownOnes) {
+  const auto config = SyntheticConfig("synthetic:gpt-5");
+  EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(config.status().message().find("llama-2-7b"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace folio
