@@ -39,7 +39,7 @@ check() { # name command...
 }
 
 starts() { # every program must find its libraries here
-  for program in folio folio-server folio-bench cuda_tests; do
+  for program in folio folio-server folio-bench folio-device-bench folio-loadtest cuda_tests; do
     "$here/bin/$program" --help >"$out/start-$program.log" 2>&1
     if [ $? -lt 126 ]; then # 126, 127: the loader's
       record "start $program" passed
@@ -63,6 +63,49 @@ bench() { # device kv dtype
   fi
 }
 
+# The speed of a Llama-2-7B shape beside the ceilings of this device, then transformers on the same shape.
+speed() {
+  if [ "$dry" = 1 ]; then
+    record "speed" "would run: folio-device-bench, transformers_bench.py"
+    return
+  fi
+  rm -f "$out/device-bench.json"
+  if "$here/bin/folio-device-bench" --json="$out/device-bench.json" >"$out/device-bench.txt" 2>"$out/device-bench.log"; then
+    while read -r line; do row "speed" "$line" >>"$out/table"; done <"$out/device-bench.txt"
+    record "speed" "$(grep -c MISSED "$out/device-bench.txt") goals missed, $(grep -c ': met' "$out/device-bench.txt") met"
+  else
+    record "speed" "FAILED: $(tail -n 1 "$out/device-bench.log" | tr -d '"')" && failed=1
+  fi
+  if python3 -c 'import torch, transformers; assert torch.cuda.is_available()' 2>/dev/null; then
+    python3 "$here/transformers_bench.py" --figures "$out/device-bench.json" --out "$out/transformers.json" \
+      >"$out/transformers.txt" 2>"$out/transformers.log" || failed=1
+    while read -r line; do row "transformers" "$line" >>"$out/table"; done <"$out/transformers.txt"
+  else
+    record "transformers" "skipped: no torch with a GPU and transformers here"
+  fi
+}
+
+# Seconds from the start of a server with 7B synthetic weights until it is ready, then streams of clients over gRPC.
+serve_synthetic() {
+  if [ "$dry" = 1 ]; then
+    record "serve synthetic 7B" "would run: folio-server, folio-loadtest"
+    return
+  fi
+  start=$(date +%s.%N)
+  "$here/bin/folio-server" --model synthetic:llama-2-7b --device cuda --listen 127.0.0.1:50952 --metrics-listen off \
+    >"$out/server-synthetic.log" 2>&1 &
+  server=$!
+  until "$here/bin/folio" --server 127.0.0.1:50952 info >"$out/info-synthetic.txt" 2>/dev/null; do
+    kill -0 "$server" 2>/dev/null || break
+  done
+  record "serving 7B after" "$(echo "$(date +%s.%N) $start" | awk '{printf "%.1f s (goal 20)", $1 - $2}')"
+  "$here/bin/folio-loadtest" --server 127.0.0.1:50952 --concurrency 16 --num-requests 64 --warmup 5 \
+    --strategies full:1,lm_infinite:1,long_heads:1 --prompt-tokens 1024:0.5,8192:0.5 --output-tokens 128 --sampled-fraction 0.3 >"$out/loadtest.txt" 2>"$out/loadtest.log" || failed=1
+  tail -n 8 "$out/loadtest.txt" | while read -r line; do row "streams" "$line" >>"$out/table"; done
+  kill "$server" 2>/dev/null
+  wait "$server"
+}
+
 # A pass key in a text 32 times as long as the model was trained on, asked for over gRPC on either device.
 serve() { # device
   if [ "$dry" = 1 ]; then
@@ -80,8 +123,10 @@ serve() { # device
 
 starts
 check cuda_tests "$here/bin/cuda_tests" "--gtest_filter=$(cat "$here/filter")"
+speed
 for dtype in fp32 bf16; do bench cuda $dtype; done
 bench cpu fp32
+serve_synthetic
 serve cuda
 serve cpu
 cat "$out/table"

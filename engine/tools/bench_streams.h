@@ -1,0 +1,60 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/runtime/loaded_model.h"
+#include "engine/types/attention_plan.h"
+
+namespace folio {
+
+// Streams of tokens for benchmarks. Their depth is synthetic: the cache is filled with random keys
+// and values, which costs the same as a real document and takes seconds instead of hours.
+class BenchStreams {
+ public:
+  explicit BenchStreams(LoadedModel* model) : model_(model) {}
+  ~BenchStreams() { Clear(); }
+
+  // A stream of `depth` stored tokens whose prompt has prompt_tokens. Errors: INVALID_ARGUMENT for
+  // the strategy, RESOURCE_EXHAUSTED where the cache is too small.
+  absl::StatusOr<int> Add(const StrategySpec& strategy, int64_t depth, int64_t prompt_tokens);
+  void Clear();
+
+  // One step: `count` tokens of each stream. Returns when it is done.
+  absl::Status Step(std::span<const int> streams, int count);
+  // Seconds that one step of one token each takes: the median of `repetitions`, after some that
+  // do not count.
+  absl::StatusOr<double> SecondsPerDecode(std::span<const int> streams, int repetitions);
+
+  const AttentionPlan& plan(int stream) const { return streams_[stream]->plan; }
+  int64_t position(int stream) const { return streams_[stream]->position; }
+  // Bytes of pages, sinks and representations that a stream holds.
+  int64_t StoredBytes(int stream) const;
+  // Bytes of the cache that a decode of the stream must read.
+  double BytesPerDecode(int stream) const;
+
+  // Every weight that a step must read, the embedding apart.
+  double WeightBytes() const;
+  // Products and attention of a prompt token at `position`, without the output layer.
+  double FlopsPerToken(const AttentionPlan& plan, int64_t position) const;
+
+ private:
+  struct Stream {
+    AttentionPlan plan;
+    SequenceKv kv;
+    int64_t position = 0;
+  };
+  absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
+                          Buffer* sample);
+
+  LoadedModel* const model_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  // One frame of random numbers each, where the cache lies.
+  Buffer kv_sample_;
+  Buffer summary_sample_;
+};
+
+}  // namespace folio
