@@ -81,5 +81,19 @@ class Layering(unittest.TestCase):
         self.assertNotEqual(violations("engine", lambda _, header: header != "engine/types/kv_types.h"), [])
 
 
+class Kernels(unittest.TestCase):
+    def test_every_kernel_waits_for_the_one_before(self):
+        """simt.h: launches overlap, so a kernel that does not wait would read what is not written yet."""
+        kernel = re.compile(r"FOLIO_KERNEL void[^{]*\{\s*(BeginKernel\(\);|AllowNext\(\);)?")
+        files = sorted((ROOT / "engine/backend/cuda").glob("*.cu"))
+        found = [(path.name, match) for path in files for match in kernel.finditer(path.read_text())]
+        self.assertGreater(len(found), 20)
+        self.assertEqual([name for name, match in found if match.group(1) is None], [])
+        # The one that begins its loads earlier waits itself.
+        early = {name for name, match in found if match.group(1) == "AllowNext();"}
+        self.assertEqual(early, {"gemv.cu"})
+        self.assertIn("WaitForEarlier();", (ROOT / "engine/backend/cuda/gemv.cu").read_text())
+
+
 if __name__ == "__main__":
     unittest.main()

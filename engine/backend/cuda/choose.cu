@@ -106,6 +106,7 @@ FOLIO_KERNEL void ChooseChunksKernel(const __grid_constant__ Geometry g,
                                      const __grid_constant__ Picks picks,
                                      const __grid_constant__ ChooseArgs args, int layer,
                                      const float* qkv) {
+  BeginKernel();
   const int row = args.first_row + blockIdx.x;
   const int head = blockIdx.y;
   if (step.slice_of_row[row] < 0) return;
@@ -170,6 +171,7 @@ FOLIO_KERNEL void ChooseTokensKernel(const __grid_constant__ Geometry g,
                                      const __grid_constant__ Picks tokens,
                                      const __grid_constant__ ChooseArgs args, int layer,
                                      const float* qkv) {
+  BeginKernel();
   const int row = args.first_row + blockIdx.x;
   const int head = blockIdx.y;
   if (step.slice_of_row[row] < 0) return;

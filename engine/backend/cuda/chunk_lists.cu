@@ -30,6 +30,7 @@ FOLIO_DEVICE Pick PickOf(const TileArgs& a, int n, int head, int k) {
 
 // One thread per choosing row and pick; blockIdx.y is the head. lengths [heads][num_lists] are 0.
 FOLIO_KERNEL void CountKernel(const __grid_constant__ TileArgs a) {
+  BeginKernel();
   const int n = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) / a.picks.capacity;
   const int k = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x) % a.picks.capacity;
   if (n >= a.step.choosing_rows.count) return;
@@ -40,6 +41,7 @@ FOLIO_KERNEL void CountKernel(const __grid_constant__ TileArgs a) {
 
 // One block per head: where each list begins, in entries and in blocks of rows.
 FOLIO_KERNEL void ScanKernel(const __grid_constant__ TileArgs a) {
+  BeginKernel();
   int* sums = DynamicShared<int>();  // [2][kScanThreads]
   const int num_lists = a.step.num_lists;
   const int64_t first = int64_t{blockIdx.x} * (num_lists + 1);
@@ -77,6 +79,7 @@ FOLIO_KERNEL void ScanKernel(const __grid_constant__ TileArgs a) {
 // The order within a list depends on chance, the result of a row does not: rows of a block do not
 // touch each other.
 FOLIO_KERNEL void FillKernel(const __grid_constant__ TileArgs a) {
+  BeginKernel();
   const int thread = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
   const int n = thread / a.picks.capacity;
   if (n >= a.step.choosing_rows.count) return;
@@ -102,6 +105,7 @@ FOLIO_DEVICE int ListOf(const int* blocks, int num_lists, int n) {
 template <int kDim, int kTokens>
 FOLIO_KERNEL void __launch_bounds__(kTileWarps* kWarp)
     ChunkKernel(const __grid_constant__ TileArgs a) {
+  BeginKernel();
   using Block = TileBlock<kDim, kTokens, 1>;
   const Geometry& g = a.g;
   const int num_lists = a.step.num_lists;
@@ -164,6 +168,7 @@ FOLIO_KERNEL void __launch_bounds__(kTileWarps* kWarp)
 
 // One warp per choosing row and head.
 FOLIO_KERNEL void MergePicksKernel(const __grid_constant__ TileArgs a) {
+  BeginKernel();
   const int row = a.step.choosing_rows.rows[blockIdx.x];
   const int head = a.first_kv_head * a.g.group() + static_cast<int>(blockIdx.y);
   const int64_t at = int64_t{row} * a.g.num_heads + head;

@@ -4,6 +4,9 @@
 #include "engine/backend/cuda/device.h"
 
 namespace folio::cuda {
+
+bool launches_overlap = false;
+
 namespace {
 
 Error ErrorOf(cudaError_t code) { return code == cudaSuccess ? nullptr : cudaGetErrorString(code); }
@@ -16,6 +19,15 @@ Error KeepFreedMemory(int ordinal) {
   if (Error e = ErrorOf(cudaDeviceGetDefaultMemPool(&pool, ordinal))) return e;
   uint64_t all = UINT64_MAX;
   return ErrorOf(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
+}
+
+FOLIO_KERNEL void NothingKernel() { BeginKernel(); }
+
+// Drivers and devices that cannot overlap launches refuse them.
+void TryOverlap(int compute_major, Stream stream) {
+  launches_overlap = compute_major >= 9;
+  Launch(NothingKernel, dim3{1, 1, 1}, 32, 0, stream);
+  if (cudaGetLastError() != cudaSuccess) launches_overlap = false;
 }
 
 }  // namespace
@@ -38,6 +50,7 @@ Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas) {
   cudaStream_t made = nullptr;
   if (Error e = ErrorOf(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking))) return e;
   *stream = made;
+  TryOverlap(properties.major, *stream);
   if (Error e = OpenBlas(blas)) return e;
   size_t free_bytes = 0;
   size_t total_bytes = 0;

@@ -17,6 +17,7 @@ FOLIO_DEVICE int64_t ThreadIndex() { return int64_t{blockIdx.x} * blockDim.x + t
 
 FOLIO_KERNEL void EmbedKernel(Weight dtype, const void* table, const int* ids, int width,
                               float* out) {
+  BeginKernel();
   const int64_t from = int64_t{ids[blockIdx.x]} * width;
   for (int d = threadIdx.x; d < width; d += blockDim.x) {
     out[int64_t{blockIdx.x} * width + d] = WeightAt(dtype, table, from + d);
@@ -25,6 +26,7 @@ FOLIO_KERNEL void EmbedKernel(Weight dtype, const void* table, const int* ids, i
 
 FOLIO_KERNEL void RmsNormKernel(const float* x, const float* weight, float eps, int width,
                                 float* out) {
+  BeginKernel();
   float* scratch = DynamicShared<float>();
   const float* from = x + int64_t{blockIdx.x} * width;
   float squares = 0;
@@ -37,6 +39,7 @@ FOLIO_KERNEL void RmsNormKernel(const float* x, const float* weight, float eps, 
 
 FOLIO_KERNEL void LayerNormKernel(const float* x, const float* weight, const float* bias, float eps,
                                   int width, float* out) {
+  BeginKernel();
   float* scratch = DynamicShared<float>();
   const float* from = x + int64_t{blockIdx.x} * width;
   float sum = 0;
@@ -54,6 +57,7 @@ FOLIO_KERNEL void LayerNormKernel(const float* x, const float* weight, const flo
 }
 
 FOLIO_KERNEL void SwiGluKernel(const float* gate_up, int num_rows, int width, float* out) {
+  BeginKernel();
   const int64_t at = ThreadIndex();
   if (at >= int64_t{num_rows} * width) return;
   const int64_t row = at / width;
@@ -63,6 +67,7 @@ FOLIO_KERNEL void SwiGluKernel(const float* gate_up, int num_rows, int width, fl
 }
 
 FOLIO_KERNEL void GeluKernel(bool exact, int64_t count, float* x) {
+  BeginKernel();
   const int64_t at = ThreadIndex();
   if (at >= count) return;
   const float v = x[at];
@@ -72,6 +77,7 @@ FOLIO_KERNEL void GeluKernel(bool exact, int64_t count, float* x) {
 }
 
 FOLIO_KERNEL void TakeRowsKernel(const float* x, const SampleTask* tasks, int width, float* out) {
+  BeginKernel();
   const float* from = x + int64_t{tasks[blockIdx.x].row} * width;
   for (int d = threadIdx.x; d < width; d += blockDim.x) {
     out[int64_t{blockIdx.x} * width + d] = from[d];
@@ -98,11 +104,13 @@ FOLIO_DEVICE uint16_t ToFp16(float value) {
 }
 
 FOLIO_KERNEL void ConvertKernel(const float* x, int64_t count, bool bf16, uint16_t* out) {
+  BeginKernel();
   const int64_t at = ThreadIndex();
   if (at < count) out[at] = bf16 ? ToBf16(x[at]) : ToFp16(x[at]);
 }
 
 FOLIO_KERNEL void FillRandomKernel(int64_t count, uint64_t seed, float deviation, uint16_t* out) {
+  BeginKernel();
   const int64_t i = ThreadIndex();
   if (i >= count) return;
   uint64_t z = seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u;

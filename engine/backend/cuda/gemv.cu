@@ -35,6 +35,7 @@ FOLIO_DEVICE void Unpack(uint32_t word, float* to) {
 
 template <Weight kDtype, int kRows>
 FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_constant__ GemvArgs a) {
+  AllowNext();
   const int lane = threadIdx.x % kWarp;
   const int first = (blockIdx.x * kWarps + threadIdx.x / kWarp) * kOutputs;
   float sums[kOutputs][kRows] = {};
@@ -51,6 +52,8 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_const
         }
       }
     }
+    // No kernel writes weights: the first of them are on their way before the activations are.
+    WaitForEarlier();
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const int k = begin + u * kWarp * kPerLoad;
@@ -73,6 +76,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_const
       }
     }
   }
+  WaitForEarlier();
 #pragma unroll
   for (int n = 0; n < kOutputs; ++n) {
 #pragma unroll

@@ -32,6 +32,7 @@ FOLIO_DEVICE void WriteToken(const Geometry& g, int frame, int layer, int kv_hea
 template <Cache kCache>
 FOLIO_KERNEL void StoreKernel(const __grid_constant__ Geometry g, const __grid_constant__ Step step,
                               int layer, const float* qkv) {
+  BeginKernel();
   const int row = blockIdx.x;
   const int kv_head = blockIdx.y;
   if (step.slice_of_row[row] < 0) return;
@@ -52,6 +53,7 @@ FOLIO_KERNEL void StoreKernel(const __grid_constant__ Geometry g, const __grid_c
 
 FOLIO_KERNEL void PendingKernel(const __grid_constant__ Geometry g,
                                 const __grid_constant__ Step step, int layer, const float* qkv) {
+  BeginKernel();
   const int row = blockIdx.x;
   const int head = blockIdx.y;
   if (step.slice_of_row[row] < 0) return;

@@ -32,6 +32,7 @@ FOLIO_DEVICE void LoadQuery(const Geometry& g, const Slice& s, const float* q, i
 template <Cache kCache, int kGroup, int kPerLane>
 FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
     AttendKernel(const __grid_constant__ AttendArgs a) {
+  BeginKernel();
   const Geometry& g = a.g;
   const int row = a.step.plain_rows.rows[blockIdx.x];
   if (row < 0) return;
@@ -83,6 +84,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
 // One warp per row and head.
 FOLIO_KERNEL void MergeKernel(RowList rows, const float* partial, int num_splits, int head_dim,
                               float* out) {
+  BeginKernel();
   const int row = rows.rows[blockIdx.x];
   if (row < 0) return;
   const int64_t at = int64_t{row} * gridDim.y + blockIdx.y;

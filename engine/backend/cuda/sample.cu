@@ -236,6 +236,7 @@ class RowSampler {
 FOLIO_KERNEL void __launch_bounds__(kThreads)
     SampleKernel(const SampleTask* tasks, const float* logits, int vocab_size, SampleResult* out,
                  TopLogprobs* tops) {
+  BeginKernel();
   const SampleTask& task = tasks[blockIdx.x];
   if (task.kind == SampleTask::kNone) return;
   RowSampler(task, logits + int64_t{blockIdx.x} * vocab_size, vocab_size)

@@ -25,7 +25,29 @@ FOLIO_DEVICE T* DynamicShared() {
   return reinterpret_cast<T*>(dynamic_shared);
 }
 
-// Errors stay with the device until DeviceError() is asked.
+// Whether blocks of a kernel may start while the one before it in the stream still runs
+// (programmatic dependent launch, compute capability 9.0); set when a device is opened.
+extern bool launches_overlap;
+
+// Every kernel calls AllowNext and then, before it touches memory that an earlier kernel wrote or
+// still reads, WaitForEarlier: with that, what overlaps is the launch, and loads of what no kernel
+// writes.
+FOLIO_DEVICE void AllowNext() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+FOLIO_DEVICE void WaitForEarlier() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+FOLIO_DEVICE void BeginKernel() {
+  AllowNext();
+  WaitForEarlier();
+}
+
+// Errors stay with the device until LaunchError() is asked.
 template <typename... Params, typename... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream stream,
             Args... args) {
@@ -33,7 +55,17 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
   if (shared_bytes > 48 * 1024) {
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
   }
-  kernel<<<grid, block, shared_bytes, static_cast<cudaStream_t>(stream)>>>(args...);
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(block);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = launches_overlap ? 1 : 0;
+  cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
 }
 
 }  // namespace folio::cuda
@@ -62,6 +94,10 @@ extern dim3 threadIdx;
 extern dim3 blockIdx;
 extern dim3 gridDim;
 extern dim3 blockDim;
+
+inline void AllowNext() {}
+inline void WaitForEarlier() {}
+inline void BeginKernel() {}
 
 void __syncthreads();
 void __syncwarp();
@@ -94,7 +130,7 @@ T* DynamicShared() {
 }
 
 // Does it now, or appends it to what RecordInto was given last (null: nothing), which is returned.
-using Work = std::vector<std::function<void()>>;
+using Work = std::vector<std::function<void()> >;
 void Submit(std::function<void()> work);
 Work* RecordInto(Work* work);
 

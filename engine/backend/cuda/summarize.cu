@@ -338,6 +338,7 @@ class Summarizer {
 template <Cache kCache>
 FOLIO_KERNEL void __launch_bounds__(kThreads)
     SummarizeKernel(const __grid_constant__ SummarizeArgs a) {
+  BeginKernel();
   const ChunkTask& task = a.tasks[blockIdx.x];
   Summarizer<kCache>(a, a.step.slices[task.slice], task.chunk, blockIdx.y).Run();
 }

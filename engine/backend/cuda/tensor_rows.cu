@@ -190,6 +190,7 @@ class WarpRows {
 template <int kDim, int kBlockTokens>
 FOLIO_KERNEL void __launch_bounds__(kAttendWarps* kWarp)
     TensorRowsKernel(const __grid_constant__ AttendArgs a) {
+  BeginKernel();
   using Warp = WarpRows<kDim, kBlockTokens>;
   const Geometry& g = a.g;
   const int row = a.step.tensor_rows.rows[blockIdx.x];

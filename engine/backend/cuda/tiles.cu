@@ -155,6 +155,7 @@ class StageParts {
 template <int kDim, int kTokens>
 FOLIO_KERNEL void __launch_bounds__(kTileWarps* kWarp)
     TilesKernel(const __grid_constant__ TileArgs a) {
+  BeginKernel();
   using Block = TileBlock<kDim, kTokens, kTilesOf<kDim>>;
   const Geometry& g = a.g;
   const Tile& tile = a.step.tiles[blockIdx.x];
