@@ -231,5 +231,42 @@ TEST_F(EngineLoopTest, AFailedDeviceFailsWhatRunsAndWhatComes) {
   EXPECT_EQ(num_device_failures_, 1);
 }
 
+// What LongHeads needs beside the pages is taken from the device when it is needed.
+TEST_F(EngineLoopTest, ARequestThatGetsNoMemoryFailsAlone) {
+  auto running = Submit(1, Spec(10, 20));
+  ASSERT_TRUE(loop_.RunStep());
+  memory_.empty = true;
+  GenerateSpec spec = Spec(40, 5);
+  spec.attention = Attention("long_heads");
+  auto failed = Submit(2, spec);
+  RunUntilIdle();
+  EXPECT_EQ(failed->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(failed->status().message().find("no memory left"), std::string::npos);
+  EXPECT_TRUE(running->completed().has_value());
+  EXPECT_EQ(running->tokens(), 20);
+  memory_.empty = false;
+  auto later = Submit(3, spec);
+  RunUntilIdle();
+  EXPECT_TRUE(later->completed().has_value()) << later->status();
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+// A question that reads a document under another strategy waits for a rendition of it.
+TEST_F(EngineLoopTest, ARenditionThatGetsNoMemoryFailsThoseThatWaitForIt) {
+  Upload("book", 40);
+  memory_.empty = true;
+  GenerateSpec spec = Spec(5, 5, "book");
+  spec.attention = Attention("long_heads");
+  auto failed = Submit(1, spec);
+  auto other = Submit(2, Spec(5, 5, "book"));
+  RunUntilIdle();
+  EXPECT_EQ(failed->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(other->completed().has_value()) << other->status();
+  memory_.empty = false;
+  auto later = Submit(3, spec);
+  RunUntilIdle();
+  EXPECT_TRUE(later->completed().has_value()) << later->status();
+}
+
 }  // namespace
 }  // namespace folio::test

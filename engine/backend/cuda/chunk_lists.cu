@@ -157,6 +157,7 @@ FOLIO_KERNEL void __launch_bounds__(kTileWarps* kWarp)
           part->values = g.Values(frame, a.layer, head / g.group()) + offset;
           part->turn = -page;
           part->all = true;
+          part->turn_keys = s.raw_keys;
           part->cap = part->stored = kTokens;
         },
         [&](int r) { return block.rows()[r].row >= 0 ? 0 : -1; });

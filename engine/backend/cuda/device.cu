@@ -46,6 +46,7 @@ Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas) {
   info->major = properties.major;
   info->minor = properties.minor;
   info->num_multiprocessors = properties.multiProcessorCount;
+  info->max_shared_bytes = static_cast<int>(properties.sharedMemPerBlockOptin);
   if (Error e = KeepFreedMemory(ordinal)) return e;
   cudaStream_t made = nullptr;
   if (Error e = ErrorOf(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking))) return e;

@@ -17,6 +17,7 @@ struct DeviceInfo {
   int major = 0;  // compute capability
   int minor = 0;
   int num_multiprocessors = 1;
+  int max_shared_bytes = 48 << 10;  // of a block
   int64_t total_bytes = 0;
   int64_t free_bytes = 0;
 };

@@ -17,6 +17,7 @@ Error OpenDevice(int, DeviceInfo* info, Stream* stream, void** blas) {
   std::snprintf(info->name, sizeof(info->name), "emulated");
   // Few enough that small tests split their attention.
   info->num_multiprocessors = 4;
+  info->max_shared_bytes = 227 << 10;
   info->total_bytes = info->free_bytes = int64_t{1} << 30;
   *stream = nullptr;
   *blas = nullptr;

@@ -1,5 +1,6 @@
-// Blocks one after the other, the threads of a block as fibers that take turns at barriers. Slow
-// and exact: a missing barrier of a kernel may not show, a wrong index does.
+// Blocks one after the other, the threads of a block as fibers that take turns at barriers: in
+// every second block the last thread first, so that a missing barrier shows wherever it matters who
+// comes first. Slow and exact.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -68,6 +69,7 @@ struct Block {
   const std::function<void()>* thread = nullptr;
   int running = 0;
   int size = 0;
+  bool backwards = false;
   std::vector<char> shared;
 };
 
@@ -119,7 +121,8 @@ void RunBlock() {
   for (int i = 0; i < block.size; ++i) Start(i);
   for (;;) {
     bool ran = false;
-    for (int i = 0; i < block.size; ++i) {
+    for (int n = 0; n < block.size; ++n) {
+      const int i = block.backwards ? block.size - 1 - n : n;
       if (block.fibers[i].state != State::kReady) continue;
       ran = true;
       block.running = i;
@@ -217,6 +220,7 @@ void RunGrid(dim3 grid, int block_size, int shared_bytes, const std::function<vo
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
         block.shared.assign(shared_bytes, static_cast<char>(0xff));
+        block.backwards = !block.backwards;
         RunBlock();
       }
     }

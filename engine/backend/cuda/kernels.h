@@ -105,8 +105,10 @@ struct TileArgs {
   ChunkLists lists;
   float* out;
 };
-// Rows of a tile for this geometry. REQUIRES: HasTensorShape(g).
+// Rows of a tile for this geometry, and the shared memory that its block needs. REQUIRES:
+// HasTensorShape(g).
 int RowsPerTile(const Geometry& g);
+int TileSharedBytes(const Geometry& g);
 //   bytes: every slice that a tile sees once per tile, 8 d per query; 4 d FLOPs per key and query
 //   of the pages that any of its rows sees
 void AttendTiles(Stream stream, const TileArgs& args);

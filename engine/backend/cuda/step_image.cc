@@ -78,7 +78,8 @@ StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geom
     : memory_(memory),
       setup_(setup),
       geometry_(geometry),
-      tensor_cores_(HasTensorShape(geometry)),
+      tensor_cores_(HasTensorShape(geometry) &&
+                    TileSharedBytes(geometry) <= memory->info().max_shared_bytes),
       ropes_(memory, setup.geometry.page_tokens),
       staging_(memory),
       device_(memory) {}
@@ -180,9 +181,8 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
 // Rows of the slice go into tiles as long as they see the same pages, and else by themselves.
 void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
   const AttentionPlan& plan = *from.plan;
-  const bool tensor = tensor_cores_ && !to->raw_keys;
   int in_tiles = 0;
-  if (tensor && from.num_rows >= kMinTileRows && plan.IsPromptRow(from.first_position)) {
+  if (tensor_cores_ && from.num_rows >= kMinTileRows && plan.IsPromptRow(from.first_position)) {
     in_tiles = from.num_rows;
     while (in_tiles > 0 &&
            folio::ChoosesTokens(plan, from.first_position + in_tiles - 1, kAnyLayer)) {
@@ -191,6 +191,8 @@ void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
     AddTiles(from, in_tiles, to);
   }
   for (int row = in_tiles; row < from.num_rows; ++row) {
+    // A tile turns raw keys once for all of its rows; for one row that is not worth while.
+    const bool tensor = tensor_cores_ && !to->raw_keys;
     (tensor ? tensor_rows_ : plain_rows_).push_back(from.row_begin + row);
   }
 }

@@ -20,6 +20,7 @@ struct TilePart {
   int hi;
   int cap;
   bool all;
+  bool turn_keys;  // by their offset in the page first
   // Tokens from here on were never written.
   int stored;
 };
@@ -114,6 +115,7 @@ class TileBlock {
       if (threadIdx.x == 0 && n + 1 < count) part_of(n + 1, &next);
       WaitForCopies<1>();
       __syncthreads();
+      if (part.turn_keys) TurnKeys(rope, part.offset);
       float scores[kTilesM][kTokens / 8][4];
       Score(rope, part, scores);
       __syncthreads();
@@ -203,6 +205,31 @@ class TileBlock {
       if (token + 1 == stored) values_[u] &= 0x0000ffffu;
     }
     __syncthreads();
+  }
+
+  // Raw keys: each is turned by its offset in the page, in shared memory.
+  FOLIO_DEVICE void TurnKeys(const RopeTable& rope, int offset) {
+    // Two dimensions of one token, and their partners half a head on.
+    for (int u = threadIdx.x; u < kTokens * kHalf / 2; u += kTileWarps * kWarp) {
+      const int token = u % kTileTokens + u / (kTileTokens * kHalf / 2) * kTileTokens;
+      const int pair = u / kTileTokens % (kHalf / 2);
+      const float* turn = rope.positions.At(offset + token, kHalf);
+      uint32_t* low = keys_ + KeyWord(token, pair);
+      uint32_t* high = keys_ + KeyWord(token, pair + kHalf / 2);
+      const Pair first =
+          Turn({FromBf16(*low & 0xffffu), FromBf16(*high & 0xffffu)}, turn, 2 * pair, kHalf, 1.0f);
+      const Pair second = Turn({FromBits(*low & 0xffff0000u), FromBits(*high & 0xffff0000u)}, turn,
+                               2 * pair + 1, kHalf, 1.0f);
+      *low = PackBf16(first.x, second.x);
+      *high = PackBf16(first.y, second.y);
+    }
+    __syncthreads();
+  }
+  // Where FetchKeys puts dimensions 2 pair and 2 pair + 1 of a token.
+  FOLIO_DEVICE static int KeyWord(int token, int pair) {
+    const int row = token / kTileTokens * kHalf + pair;
+    const int unit = token % kTileTokens / 4 ^ (row >> 1 & 1) << 1;
+    return row * kTileTokens + 4 * unit + token % 4;
   }
 
   // scores = the queries, turned for this part, times its keys.

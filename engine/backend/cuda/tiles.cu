@@ -58,6 +58,8 @@ class StageParts {
     part->turn = 0;
     part->offset = offset;
     part->all = false;
+    part->turn_keys =
+        s_.raw_keys && stage_.keys != Stage::kSinks && stage_.distance != Stage::kPinned;
     part->cap = block_tokens_;
     int64_t start = 0;  // of the page, where its tokens are numbered from 0
     int64_t end = s_.first_position + s_.num_rows;
@@ -225,6 +227,14 @@ void LaunchTiles(Stream stream, TileArgs args) {
 
 int RowsPerTile(const Geometry& g) {
   return (g.head_dim <= 128 ? 2 : 1) * kTileWarps * 16 / HeadsPerTile(g);
+}
+
+int TileSharedBytes(const Geometry& g) {
+  int bytes = 0;
+  WithTensorShape(g, [&]<int kDim, int kTokens>() {
+    bytes = TileBlock<kDim, kTokens, kTilesOf<kDim>>::SharedBytes();
+  });
+  return bytes;
 }
 
 void AttendTiles(Stream stream, const TileArgs& args) {
