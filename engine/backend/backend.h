@@ -83,11 +83,23 @@ class Backend {
   // geometry.
   virtual absl::Status SetupAttention(const AttentionSetup& setup) = 0;
 
-  // Runs one step: `verbs` calls the verbs below for the batch that it is given, which may have
+  // Starts one step: `verbs` calls the verbs below for the batch that it is given, which may have
   // more rows than `batch`. A backend may record what they do, and repeat that for a later step
-  // which looks the same instead of calling them. samples[i] answers batch.logits[i].
-  virtual void RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
-                       std::vector<Sample>* samples) = 0;
+  // which looks the same instead of calling them.
+  virtual void StartStep(const StepBatch& batch,
+                         absl::FunctionRef<void(const StepBatch&)> verbs) = 0;
+
+  // Waits for the oldest step that was started and not finished; samples[i] answers its logits[i].
+  virtual void FinishStep(std::vector<Sample>* samples) = 0;
+
+  // Whether a step may be started before the one before it is finished; at most one may.
+  virtual bool runs_ahead() const { return false; }
+
+  void RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
+               std::vector<Sample>* samples) {
+    StartStep(batch, verbs);
+    FinishStep(samples);
+  }
 
   //   out [batch.num_rows, cols]   row i = row batch.tokens[i] of the table
   virtual void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) = 0;

@@ -27,9 +27,15 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
 }
 
 void Transformer::Run(const StepBatch& batch, std::vector<Sample>* samples) {
-  backend_->RunStep(
-      batch, [this](const StepBatch& padded) { RunVerbs(padded); }, samples);
+  Start(batch);
+  Finish(samples);
 }
+
+void Transformer::Start(const StepBatch& batch) {
+  backend_->StartStep(batch, [this](const StepBatch& padded) { RunVerbs(padded); });
+}
+
+void Transformer::Finish(std::vector<Sample>* samples) { backend_->FinishStep(samples); }
 
 std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<const int32_t> tokens,
                                             std::span<const int> logit_rows) {

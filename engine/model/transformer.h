@@ -30,6 +30,11 @@ class Transformer {
   // in the vocabulary, pages for every token of every slice.
   void Run(const StepBatch& batch, std::vector<Sample>* samples);
 
+  // The same in two halves (Backend::StartStep).
+  void Start(const StepBatch& batch);
+  void Finish(std::vector<Sample>* samples);
+  bool runs_ahead() const { return backend_->runs_ahead(); }
+
   // The same for `tokens`, one per row. Returns the logits [logit_rows.size(), vocab_size] of the
   // given rows, valid until the next call.
   std::span<const float> Forward(const StepBatch& batch, std::span<const int32_t> tokens,

@@ -23,10 +23,9 @@ class TransformerRunner final : public EngineLoop::StepRunner {
   explicit TransformerRunner(Transformer* transformer)
       : transformer_(transformer), runner_(transformer) {}
 
-  std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
-    return runner_.Run(step);
-  }
-  const std::vector<ModelRunner::Scores>& Scores() const override { return runner_.scores(); }
+  void Start(const std::vector<ScheduledTokens>& step) override { runner_.Start(step); }
+  ModelRunner::Results Finish() override { return runner_.Finish(); }
+  bool runs_ahead() const override { return transformer_->runs_ahead(); }
   absl::Status status() const override { return transformer_->status(); }
 
  private:

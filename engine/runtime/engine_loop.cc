@@ -52,6 +52,10 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   requests_.emplace(id, std::move(owned));
 }
 
+EngineLoop::~EngineLoop() {
+  for (; !started_.empty(); started_.pop_front()) runner_->Finish();
+}
+
 void EngineLoop::Cancel(RequestId id, absl::Status reason) {
   if (scorings_.Cancel(id, reason)) return;
   const auto it = requests_.find(id);
@@ -203,26 +207,62 @@ bool EngineLoop::RunStep() {
   std::vector<Scheduler::Failure> failures;
   const std::vector<ScheduledTokens> step = scheduler_.NextStep(&failures);
   for (const Scheduler::Failure& failure : failures) FailSequence(failure);
-  if (step.empty()) return !failures.empty();
+  if (step.empty()) return started_.empty() ? !failures.empty() : FinishStep();
   Count(step);
-  std::vector<ModelRunner::Output>& outputs = runner_->Run(step);
+  runner_->Start(step);
+  StartedStep& started = started_.emplace_back();
+  started.parts = step;
+  for (const ScheduledTokens& part : step) started.ids.push_back(part.sequence->id);
+  Commit(step);
+  const size_t keep = runner_->runs_ahead() && MayRunAhead(step) ? 1 : 0;
+  while (started_.size() > keep) {
+    if (!FinishStep()) return false;
+  }
+  return true;
+}
+
+bool EngineLoop::MayRunAhead(const std::vector<ScheduledTokens>& step) const {
+  return std::all_of(step.begin(), step.end(), [](const ScheduledTokens& part) {
+    const Sequence& sequence = *part.sequence;
+    // A repetition penalty needs the last token.
+    return sequence.generates && sequence.num_in_kv > sequence.num_prompt &&
+           sequence.draw.seen == nullptr;
+  });
+}
+
+void EngineLoop::Commit(const std::vector<ScheduledTokens>& step) {
+  scheduler_.Commit(step);
+  for (const ScheduledTokens& part : step) {
+    Sequence* sequence = part.sequence;
+    if (!sequence->generates || sequence->num_pending() > 0) continue;
+    sequence->tokens->push_back(kNotDrawnYet);
+    ++sequence->num_known;
+  }
+}
+
+bool EngineLoop::FinishStep() {
+  const StartedStep step = std::move(started_.front());
+  started_.pop_front();
+  ModelRunner::Results results = runner_->Finish();
   if (const absl::Status status = runner_->status(); !status.ok()) {
     OnDeviceFailure(status);
     return false;
   }
-  scheduler_.Commit(step);
-  AfterStep(step, outputs);
+  AfterStep(step, std::move(results));
   return true;
 }
 
-void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
-                           std::vector<ModelRunner::Output>& outputs) {
-  documents_.AfterStep(step);
-  scorings_.AfterStep(runner_->Scores());
-  for (const ScheduledTokens& part : step) {
-    const auto it = by_sequence_.find(part.sequence);
-    if (it == by_sequence_.end()) continue;
-    Generation* generation = it->second;
+void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results results) {
+  std::vector<ScheduledTokens> of_documents;
+  for (size_t n = 0; n < step.parts.size(); ++n) {
+    if (step.ids[n] == 0) of_documents.push_back(step.parts[n]);
+  }
+  documents_.AfterStep(of_documents);
+  scorings_.AfterStep(results.scores);
+  for (const RequestId id : step.ids) {
+    const auto it = requests_.find(id);
+    if (it == requests_.end()) continue;
+    Generation* generation = it->second.get();
     const Sequence& sequence = generation->sequence;
     generation->NoteMemory(store_->OwnPageBytes(sequence.kv), store_->SharedPageBytes(sequence.kv),
                            store_->SummaryBytes(sequence.kv));
@@ -230,8 +270,10 @@ void EngineLoop::AfterStep(const std::vector<ScheduledTokens>& step,
       generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
     }
   }
-  for (ModelRunner::Output& output : outputs) {
-    Generation* generation = by_sequence_.at(output.sequence);
+  for (ModelRunner::Output& output : results.outputs) {
+    const auto it = requests_.find(output.id);
+    if (it == requests_.end()) continue;  // it ended while the step ran
+    Generation* generation = it->second.get();
     generation->NoteEvidence(store_->geometry().num_layers);
     if (generation->Accept(std::move(output.sample))) Forget(generation);
   }

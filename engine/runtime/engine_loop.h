@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <list>
 #include <memory>
 #include <span>
@@ -30,13 +31,15 @@ struct EngineLoopOptions {
 // thread only.
 class EngineLoop {
  public:
-  // Runs a scheduled step; the transformer in production, a fake in tests.
+  // Runs scheduled steps; the transformer in production, a fake in tests.
   class StepRunner {
    public:
     virtual ~StepRunner() = default;
-    virtual std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) = 0;
-    // Of the last Run.
-    virtual const std::vector<ModelRunner::Scores>& Scores() const = 0;
+    virtual void Start(const std::vector<ScheduledTokens>& step) = 0;
+    // Waits for the oldest step that was started.
+    virtual ModelRunner::Results Finish() = 0;
+    // Whether a step may be started before the one before it is finished (Backend::runs_ahead).
+    virtual bool runs_ahead() const { return false; }
     // Not OK once the device has failed for good (Backend::status).
     virtual absl::Status status() const { return absl::OkStatus(); }
   };
@@ -48,6 +51,8 @@ class EngineLoop {
         scheduler_(options.scheduler, store),
         documents_(options.model, &scheduler_, store),
         scorings_(options.model, &scheduler_, store, &documents_) {}
+
+  ~EngineLoop();
 
   // Takes a validated request. Fails it at once if its document is gone.
   void Submit(RequestId id, std::unique_ptr<Generation> generation);
@@ -74,14 +79,25 @@ class EngineLoop {
   std::optional<SteadyTime> NextDeadline() const;
 
  private:
+  // A step that was started. Sequences of its requests may be gone when it is finished.
+  struct StartedStep {
+    std::vector<ScheduledTokens> parts;
+    std::vector<RequestId> ids;  // of the parts; 0: a document's
+  };
   enum class Admission { kAdmitted, kNotYet, kBlocked };
 
   void ExpireDeadlines();
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
   bool AdmitOrEvict(Sequence* sequence);
-  void AfterStep(const std::vector<ScheduledTokens>& step,
-                 std::vector<ModelRunner::Output>& outputs);
+  // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.
+  void Commit(const std::vector<ScheduledTokens>& step);
+  // Whether the next step can be planned before this one is finished: what it draws decides nothing
+  // but whether an answer ends.
+  bool MayRunAhead(const std::vector<ScheduledTokens>& step) const;
+  // Waits for the oldest started step and hands out what it gave; false if the device has failed.
+  bool FinishStep();
+  void AfterStep(const StartedStep& step, ModelRunner::Results results);
   void Count(const std::vector<ScheduledTokens>& step);
   void SendProgress();
   void OnDeviceFailure(const absl::Status& status);
@@ -98,6 +114,7 @@ class EngineLoop {
   DocumentTable documents_;
   ScoringTable scorings_;
   Counters counters_;
+  std::deque<StartedStep> started_;  // at most two, the oldest first
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
   std::list<Generation*> waiting_;    // in order of arrival
   std::vector<Generation*> running_;  // in order of admission

@@ -29,7 +29,7 @@ Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
   sequence.generates = true;
   sequence.draw.sampling = &spec.sampling;
   if (spec.logprobs) sequence.draw.num_top_logprobs = spec.num_top_logprobs;
-  if (WantsEvidence()) sequence.picks = &picks_;
+  if (WantsEvidence()) sequence.picks = std::make_shared<ChunkPicks>();
   sequence.tokens = std::make_shared<std::vector<int32_t>>(std::move(spec.tokens));
 }
 
@@ -84,21 +84,20 @@ bool Generation::Accept(Sample sample) {
              std::move(stop_string));
     return true;
   }
-  sequence.tokens->push_back(sample.token);
-  ++sequence.num_known;
-  sequence.draw.index = num_generated_;
+  const int64_t position = sequence.num_prompt + num_generated_ - 1;
+  (*sequence.tokens)[position - sequence.tokens_begin] = sample.token;
   return false;
 }
 
 void Generation::NoteEvidence(int num_layers) {
   // Rows that do not choose yet leave no picks.
-  if (sequence.picks == nullptr || picks_.picks.empty()) return;
-  evidence_.Add(picks_, sequence.plan.selection, num_layers);
+  if (sequence.picks == nullptr || sequence.picks->picks.empty()) return;
+  evidence_.Add(*sequence.picks, sequence.plan.selection, num_layers);
 }
 
 void Generation::SendEvidence() {
   const ChunkSelection& selection = sequence.plan.selection;
-  const int64_t last_query = sequence.num_known - 1;
+  const int64_t last_query = sequence.num_prompt + num_generated_ - 2;
   EvidenceEvent event;
   event.spans = evidence_.Spans(selection.chunk_tokens, sequence.num_prompt,
                                 static_cast<size_t>(spec.max_evidence_spans));

@@ -29,8 +29,8 @@ class Generation {
   // The request runs from now on; its document is known.
   void Admit(int vocab_size);
 
-  // Takes the next token, drawn as sequence.draw says, and sends what it adds. Returns true when
-  // the answer is complete; Completed was sent then.
+  // Takes the next token, drawn as sequence.draw says, in the place that was kept for it, and sends
+  // what it adds. Returns true when the answer is complete; Completed was sent then.
   bool Accept(Sample sample);
 
   // Counts the choices of chunks behind the token that Accept gets next.
@@ -73,7 +73,6 @@ class Generation {
   const SteadyTime submitted_ = Now();
   SteadyTime admitted_ = submitted_;
   SteadyTime first_token_ = submitted_;
-  ChunkPicks picks_;
   EvidenceCounter evidence_;
   MemoryReceipt memory_;
   int64_t attended_tokens_ = 0;

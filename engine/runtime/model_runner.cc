@@ -1,12 +1,13 @@
 #include "engine/runtime/model_runner.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace folio {
 
 void ModelRunner::AddSlice(const ScheduledTokens& part) {
   Sequence* sequence = part.sequence;
-  SequenceSlice slice;
+  SequenceSlice& slice = batch_.slices.emplace_back();
   slice.row_begin = batch_.num_rows;
   slice.num_rows = part.num_tokens;
   slice.first_position = sequence->num_in_kv;
@@ -17,57 +18,74 @@ void ModelRunner::AddSlice(const ScheduledTokens& part) {
   slice.summaries = sequence->kv.summaries;
   slice.pending_queries = &sequence->kv.pending_queries;
   slice.picks = sequence->picks;
-  batch_.slices.push_back(slice);
   batch_.num_rows += part.num_tokens;
   for (int i = 0; i < part.num_tokens; ++i) {
-    batch_.tokens.push_back(sequence->token(sequence->num_in_kv + i));
+    int32_t token = sequence->token(sequence->num_in_kv + i);
+    if (token == kNotDrawnYet) {
+      const auto task = std::find(last_draws_.begin(), last_draws_.end(), sequence->id);
+      token = -1 - static_cast<int32_t>(task - last_draws_.begin());
+    }
+    batch_.tokens.push_back(token);
   }
 }
 
-void ModelRunner::AddLogits(const ScheduledTokens& part) {
-  Sequence* sequence = part.sequence;
+void ModelRunner::AddLogits(const ScheduledTokens& part, Started* started) {
+  const Sequence& sequence = *part.sequence;
   const int first_row = batch_.num_rows - part.num_tokens;
-  if (sequence->scores) {
-    scores_.push_back({sequence, sequence->num_in_kv + 1, {}});
+  if (sequence.scores) {
+    started->results.scores.push_back({sequence.id, sequence.num_in_kv + 1, {}});
+    started->results.scores.back().logprobs.resize(part.num_tokens);
     for (int i = 0; i < part.num_tokens; ++i) {
-      const int32_t next = sequence->token(sequence->num_in_kv + 1 + i);
       LogitsTask& task = batch_.logits.emplace_back();
       task.row = first_row + i;
-      task.scored_token = next;
+      task.scored_token = sequence.token(sequence.num_in_kv + 1 + i);
+      started->draws.push_back(std::nullopt);
     }
-  } else if (sequence->generates && sequence->num_pending() == part.num_tokens) {
-    outputs_.push_back({sequence, {}});
-    batch_.logits.push_back(sequence->draw);
-    batch_.logits.back().row = batch_.num_rows - 1;
+  } else if (sequence.generates && sequence.num_pending() == part.num_tokens) {
+    LogitsTask& task = batch_.logits.emplace_back(sequence.draw);
+    task.row = batch_.num_rows - 1;
+    task.index = sequence.num_known - sequence.num_prompt;
+    started->results.outputs.push_back({sequence.id, {}});
+    started->draws.push_back(sequence.id);
   }
 }
 
-std::vector<ModelRunner::Output>& ModelRunner::Run(const std::vector<ScheduledTokens>& step) {
+void ModelRunner::Start(const std::vector<ScheduledTokens>& step) {
   batch_.num_rows = 0;
   batch_.slices.clear();
   batch_.tokens.clear();
   batch_.logits.clear();
-  outputs_.clear();
-  scores_.clear();
+  Started& started = started_.emplace_back();
   for (const ScheduledTokens& part : step) {
     AddSlice(part);
-    AddLogits(part);
+    AddLogits(part, &started);
   }
-  transformer_->Run(batch_, &samples_);
-  if (!transformer_->status().ok()) return outputs_;
-  // Outputs and scores are in the order of their parts.
-  size_t at = 0;
+  last_draws_ = started.draws;
+  transformer_->Start(batch_);
+}
+
+ModelRunner::Results ModelRunner::Finish() {
+  Started started = std::move(started_.front());
+  started_.pop_front();
+  transformer_->Finish(&samples_);
+  Results& results = started.results;
+  if (!transformer_->status().ok()) return std::move(results);
+  // Outputs and scores are in the order of their tasks.
   size_t output = 0;
+  size_t scores = 0;
   size_t scored = 0;
-  for (const ScheduledTokens& part : step) {
-    if (output < outputs_.size() && outputs_[output].sequence == part.sequence) {
-      outputs_[output++].sample = std::move(samples_[at++]);
-    } else if (scored < scores_.size() && scores_[scored].sequence == part.sequence) {
-      std::vector<float>& logprobs = scores_[scored++].logprobs;
-      for (int i = 0; i < part.num_tokens; ++i) logprobs.push_back(samples_[at++].logprob);
+  for (size_t n = 0; n < samples_.size(); ++n) {
+    if (started.draws[n].has_value()) {
+      results.outputs[output++].sample = std::move(samples_[n]);
+      continue;
     }
+    std::vector<float>& logprobs = results.scores[scores].logprobs;
+    logprobs[scored++] = samples_[n].logprob;
+    if (scored < logprobs.size()) continue;
+    scored = 0;
+    ++scores;
   }
-  return outputs_;
+  return std::move(results);
 }
 
 }  // namespace folio

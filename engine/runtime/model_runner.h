@@ -1,5 +1,7 @@
 #pragma once
 
+#include <deque>
+#include <optional>
 #include <vector>
 
 #include "engine/kv/kv_store.h"
@@ -9,40 +11,53 @@
 namespace folio {
 
 // Turns a scheduled step into a batch and runs it. Owns the batch arrays so that a step allocates
-// nothing. Engine thread only; borrows the transformer.
+// little. Engine thread only; borrows the transformer.
 class ModelRunner {
  public:
   explicit ModelRunner(Transformer* transformer) : transformer_(transformer) {}
 
-  // The token that follows a sequence's last known one.
+  // The token that follows a sequence's last known one. The sequence itself may be gone when the
+  // step is finished.
   struct Output {
-    Sequence* sequence = nullptr;
+    RequestId id = 0;
     Sample sample;
   };
 
   // Log-probabilities of a scored sequence's tokens that follow the rows of the step.
   struct Scores {
-    Sequence* sequence = nullptr;
+    RequestId id = 0;
     int64_t first_position = 0;
     std::vector<float> logprobs;
   };
 
-  // Of the last Run.
-  const std::vector<Scores>& scores() const { return scores_; }
+  struct Results {
+    std::vector<Output> outputs;  // of sequences whose last known token was in the step
+    std::vector<Scores> scores;
+  };
 
-  // Runs the step and returns the sequences that need a next token: those whose last known token is
-  // in it.
-  std::vector<Output>& Run(const std::vector<ScheduledTokens>& step);
+  // Starts a step. A token that is kNotDrawnYet is one that the step before it draws.
+  void Start(const std::vector<ScheduledTokens>& step);
+  // Waits for the oldest step that was started. Results mean nothing once the device has failed.
+  Results Finish();
+  Results Run(const std::vector<ScheduledTokens>& step) {
+    Start(step);
+    return Finish();
+  }
 
  private:
+  struct Started {
+    Results results;
+    // Of each task: whose token it draws; nobody's: it scores.
+    std::vector<std::optional<RequestId>> draws;
+  };
   void AddSlice(const ScheduledTokens& part);
-  void AddLogits(const ScheduledTokens& part);
+  void AddLogits(const ScheduledTokens& part, Started* started);
 
   Transformer* const transformer_;
   StepBatch batch_;
   std::vector<Sample> samples_;
-  std::vector<Output> outputs_;
-  std::vector<Scores> scores_;
+  std::deque<Started> started_;
+  std::vector<std::optional<RequestId>> last_draws_;  // of the step before
 };
 
 }  // namespace folio

@@ -86,7 +86,7 @@ void ScoringTable::CompleteIfDone(RequestId id) {
 
 void ScoringTable::AfterStep(const std::vector<ModelRunner::Scores>& scores) {
   for (const ModelRunner::Scores& scored : scores) {
-    const RequestId id = scored.sequence->id;
+    const RequestId id = scored.id;
     Scoring& stream = *streams_.at(id);
     Sequence& sequence = stream.sequence;
     MemoryReceipt& memory = stream.memory;

@@ -42,6 +42,7 @@ void Scheduler::Retire(Sequence* sequence) { std::erase(running_, sequence); }
 void Scheduler::PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const {
   for (Sequence* sequence : running_) {
     if (!sequence->decoding() || sequence->num_pending() == 0 || *budget == 0) continue;
+    if (sequence->num_known >= sequence->max_tokens) continue;  // its last token is on its way
     step->push_back({sequence, 1});
     --*budget;
   }

@@ -10,6 +10,9 @@
 
 namespace folio {
 
+// A token that a started step draws.
+inline constexpr int32_t kNotDrawnYet = -1;
+
 // One token stream that the engine works on: a request, or the prefill of a document. Progress is
 // three counters and nothing else: num_known tokens exist, num_in_kv of them are in the cache,
 // num_scheduled of them are in the running step. Engine thread only.
@@ -40,11 +43,11 @@ struct Sequence {
   // ends.
   const Sequence* prefix = nullptr;
 
-  // How the next token of an answer is drawn; the row is the runner's to fill in.
+  // How the next token of an answer is drawn; row and index are the runner's to fill in.
   LogitsTask draw;
 
   // Where the choices of chunks go; null: nobody asks.
-  ChunkPicks* picks = nullptr;
+  std::shared_ptr<ChunkPicks> picks;
 
   SequenceKv kv;
   int64_t reserved_bytes = 0;

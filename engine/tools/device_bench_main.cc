@@ -184,9 +184,7 @@ class DeviceBench {
     for (int n = 0; n < 16; ++n) {
       const std::string strategy = kStrategies[n % 3];
       const int64_t depth = Scaled(4096 << (n / 3 % 4));
-      FOLIO_ASSIGN_OR_RETURN(
-          const int stream,
-          streams_.Add({strategy, {}}, depth, depth));
+      FOLIO_ASSIGN_OR_RETURN(const int stream, streams_.Add({strategy, {}}, depth, depth));
       groups[strategy].push_back(stream);
       all.push_back(stream);
     }

@@ -166,7 +166,7 @@ struct PendingQueries {
   std::shared_ptr<Buffer> data;
 };
 
-// Chunks that the heads chose for the last row of a slice, best first. Filled by Attend.
+// Chunks that the heads chose for the last row of a slice, best first.
 struct ChunkPicks {
   struct Pick {
     int64_t chunk = -1;  // -1: none
@@ -193,8 +193,8 @@ struct SequenceSlice {
   // and 2 t + 1 do.
   std::span<const FrameId> summaries;
   PendingQueries* pending_queries = nullptr;
-  // Null: nobody asks.
-  ChunkPicks* picks = nullptr;
+  // Where the choices of the last row go when the step is finished; null: nobody asks.
+  std::shared_ptr<ChunkPicks> picks = nullptr;
 };
 
 // One step of the engine: all rows of all sequences. Rows that no slice covers are padding: what
@@ -202,7 +202,8 @@ struct SequenceSlice {
 struct StepBatch {
   int num_rows = 0;
   std::vector<SequenceSlice> slices;
-  std::vector<int32_t> tokens;  // one per row, in the vocabulary
+  // One per row, in the vocabulary; or -1 - k for what task k of the step before this one draws.
+  std::vector<int32_t> tokens;
   std::vector<LogitsTask> logits;
 };
 

@@ -138,7 +138,7 @@ std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
     slice.sinks = stream.kv.sinks;
     slice.summaries = stream.kv.summaries;
     slice.pending_queries = &stream.kv.pending_queries;
-    slice.picks = &stream.picks;
+    slice.picks = stream.picks;
     batch.num_rows += part.count;
   }
   batch.tokens.assign(batch.num_rows, 0);

@@ -62,7 +62,7 @@ class AttentionRig {
                           const std::vector<std::vector<float>>& qkv);
 
   // Chunks that the last row of a stream chose in the last step.
-  const ChunkPicks& picks(int stream) const { return streams_[stream]->picks; }
+  const ChunkPicks& picks(int stream) const { return *streams_[stream]->picks; }
   Backend* backend() { return backend_.get(); }
 
  private:
@@ -70,7 +70,7 @@ class AttentionRig {
     AttentionPlan plan;
     SequenceKv kv;
     int64_t num_tokens = 0;
-    ChunkPicks picks;
+    std::shared_ptr<ChunkPicks> picks = std::make_shared<ChunkPicks>();
   };
   const AttentionShape shape_;
   const std::unique_ptr<Backend> backend_;

@@ -1,7 +1,9 @@
 // The serving loop with a fake model.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -38,31 +40,38 @@ inline const KvGeometry kGeometry{.num_layers = 1,
 // Always answers with token 5; records what ran.
 class FakeRunner final : public EngineLoop::StepRunner {
  public:
-  std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
-    outputs_.clear();
-    scores_.clear();
+  void Start(const std::vector<ScheduledTokens>& step) override {
+    ModelRunner::Results& results = started_.emplace_back();
+    most_started = std::max(most_started, started_.size());
     ++steps;
     for (const ScheduledTokens& part : step) {
       tokens += part.num_tokens;
-      if (part.sequence->scores) {
-        scores_.push_back({part.sequence, part.sequence->num_in_kv + 1, {}});
-        scores_.back().logprobs.assign(part.num_tokens, -1.0f);
+      const Sequence& sequence = *part.sequence;
+      if (sequence.scores) {
+        results.scores.push_back({sequence.id, sequence.num_in_kv + 1, {}});
+        results.scores.back().logprobs.assign(part.num_tokens, -1.0f);
       }
-      if (part.sequence->generates && part.sequence->num_pending() == part.num_tokens) {
-        outputs_.push_back({part.sequence, {5, 0.0f, {}}});
+      if (sequence.generates && sequence.num_pending() == part.num_tokens) {
+        results.outputs.push_back({sequence.id, {answer, 0.0f, {}}});
       }
     }
-    return outputs_;
   }
-  const std::vector<ModelRunner::Scores>& Scores() const override { return scores_; }
+  ModelRunner::Results Finish() override {
+    ModelRunner::Results results = std::move(started_.front());
+    started_.pop_front();
+    return results;
+  }
+  bool runs_ahead() const override { return ahead; }
   absl::Status status() const override { return device; }
   int steps = 0;
   int64_t tokens = 0;
+  int32_t answer = 5;
   absl::Status device;
+  bool ahead = false;
+  size_t most_started = 0;
 
  private:
-  std::vector<ModelRunner::Output> outputs_;
-  std::vector<ModelRunner::Scores> scores_;
+  std::deque<ModelRunner::Results> started_;
 };
 
 // Thread-safe record of one request's events.

@@ -231,6 +231,73 @@ TEST_F(EngineLoopTest, AFailedDeviceFailsWhatRunsAndWhatComes) {
   EXPECT_EQ(num_device_failures_, 1);
 }
 
+// A device that takes the next step before it has finished this one.
+class RunningAhead : public EngineLoopTest {
+ protected:
+  RunningAhead() { runner_.ahead = true; }
+};
+
+TEST_F(RunningAhead, AnswersAreTheSameAndStepsOverlap) {
+  auto one = Submit(1, Spec(10, 20));
+  auto two = Submit(2, Spec(70, 7));
+  RunUntilIdle();
+  for (const auto& [recorder, tokens] : {std::pair{one, 20}, {two, 7}}) {
+    ASSERT_TRUE(recorder->completed().has_value()) << recorder->status();
+    EXPECT_EQ(recorder->tokens(), tokens);
+    EXPECT_EQ(recorder->completed()->usage.completion_tokens, tokens);
+  }
+  EXPECT_EQ(runner_.most_started, 2u);
+  // Nothing ran beyond the lengths that were known: 10 + 70 prompt tokens, 19 + 6 fed back.
+  EXPECT_EQ(runner_.tokens, 10 + 70 + 19 + 6);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+  EXPECT_EQ(store_->used_page_bytes(), 0);
+}
+
+TEST_F(RunningAhead, AnAnswerThatEndsEarlyCostsOneStepAndNothingElse) {
+  auto one = Submit(1, Spec(10, 50));
+  auto other = Submit(2, Spec(10, 12));
+  while (one->tokens() < 5) ASSERT_TRUE(loop_.RunStep());
+  runner_.answer = kEos[0];
+  ASSERT_TRUE(loop_.RunStep());
+  ASSERT_TRUE(loop_.RunStep());
+  EXPECT_TRUE(one->completed().has_value());
+  EXPECT_TRUE(other->completed().has_value());
+  EXPECT_EQ(one->completed()->reason, FinishReason::kStop);
+  RunUntilIdle();  // what was started meanwhile is thrown away
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+  EXPECT_EQ(store_->used_page_bytes(), 0);
+}
+
+TEST_F(RunningAhead, ACancelledRequestsLastStepIsForNobody) {
+  auto one = Submit(1, Spec(10, 50));
+  while (one->tokens() < 5) ASSERT_TRUE(loop_.RunStep());
+  loop_.Cancel(1, absl::CancelledError("gone"));
+  EXPECT_EQ(store_->used_page_bytes(), 0);
+  auto two = Submit(2, Spec(10, 6));
+  RunUntilIdle();
+  EXPECT_EQ(two->tokens(), 6);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(RunningAhead, APenaltyWaitsForTheLastToken) {
+  GenerateSpec spec = Spec(10, 10);
+  spec.sampling.repetition_penalty = 1.2f;
+  auto one = Submit(1, spec);
+  RunUntilIdle();
+  EXPECT_EQ(one->tokens(), 10);
+  EXPECT_EQ(runner_.most_started, 1u);
+}
+
+TEST_F(RunningAhead, AFailedDeviceFailsWhatRunsAhead) {
+  auto one = Submit(1, Spec(10, 50));
+  while (one->tokens() < 5) ASSERT_TRUE(loop_.RunStep());
+  runner_.device = absl::InternalError("lost");
+  while (loop_.RunStep()) {
+  }
+  EXPECT_EQ(one->status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(num_device_failures_, 1);
+}
+
 // What LongHeads needs beside the pages is taken from the device when it is needed.
 TEST_F(EngineLoopTest, ARequestThatGetsNoMemoryFailsAlone) {
   auto running = Submit(1, Spec(10, 20));

@@ -29,15 +29,17 @@ class Collector final : public EventSink {
 
 class Runner final : public EngineLoop::StepRunner {
  public:
-  explicit Runner(Transformer* transformer) : runner_(transformer) {}
-  std::vector<ModelRunner::Output>& Run(const std::vector<ScheduledTokens>& step) override {
+  explicit Runner(Transformer* transformer) : transformer_(transformer), runner_(transformer) {}
+  void Start(const std::vector<ScheduledTokens>& step) override {
     most_in_step = std::max(most_in_step, step.size());
-    return runner_.Run(step);
+    runner_.Start(step);
   }
-  const std::vector<ModelRunner::Scores>& Scores() const override { return runner_.scores(); }
+  ModelRunner::Results Finish() override { return runner_.Finish(); }
+  bool runs_ahead() const override { return transformer_->runs_ahead(); }
   size_t most_in_step = 0;
 
  private:
+  Transformer* const transformer_;
   ModelRunner runner_;
 };
 

@@ -45,10 +45,10 @@ TEST_F(Scoring, IsTheLogSoftmaxOfTheLogits) {
   while (sequence.num_pending() > 0) {
     const int count = static_cast<int>(std::min<int64_t>(33, sequence.num_pending()));
     ASSERT_TRUE(model_->store->Extend(plan, sequence.num_in_kv, count, &sequence.kv).ok());
-    runner.Run({{&sequence, count}});
-    ASSERT_EQ(runner.scores().size(), 1u);
-    EXPECT_EQ(runner.scores()[0].first_position, sequence.num_in_kv + 1);
-    const std::vector<float>& part = runner.scores()[0].logprobs;
+    const ModelRunner::Results results = runner.Run({{&sequence, count}});
+    ASSERT_EQ(results.scores.size(), 1u);
+    EXPECT_EQ(results.scores[0].first_position, sequence.num_in_kv + 1);
+    const std::vector<float>& part = results.scores[0].logprobs;
     scores.insert(scores.end(), part.begin(), part.end());
     sequence.num_in_kv += count;
     model_->store->Trim(plan, sequence.num_in_kv, &sequence.kv);
@@ -104,8 +104,8 @@ TEST_F(Evidence, PicksAreThoseThatTheHeadsSee) {
   StepBatch batch;
   batch.num_rows = 250;
   batch.slices.push_back(stream.Next(0, 250));
-  ChunkPicks picks;
-  batch.slices[0].picks = &picks;
+  batch.slices[0].picks = std::make_shared<ChunkPicks>();
+  const ChunkPicks& picks = *batch.slices[0].picks;
   const std::vector<int> last = {249};
   model_->transformer->Forward(batch, tokens, last);
   ASSERT_EQ(picks.picks.size(), 2u * 4 * 2);

@@ -57,8 +57,11 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
                                                            uint64_t seed, float deviation) override;
   absl::Status SetupAttention(const AttentionSetup& setup) override;
-  void RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
-               std::vector<Sample>* samples) override;
+  void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override {
+    samples_.clear();
+    verbs(batch);
+  }
+  void FinishStep(std::vector<Sample>* samples) override { samples->swap(samples_); }
   void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
@@ -138,13 +141,6 @@ void CpuBackend::ForRows(int num_rows, const std::function<void(int)>& body) {
     return;
   }
   pool_.ParallelFor(num_rows, [&](int64_t row, int) { body(static_cast<int>(row)); });
-}
-
-void CpuBackend::RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
-                         std::vector<Sample>* samples) {
-  samples_.clear();
-  verbs(batch);
-  samples->swap(samples_);
 }
 
 void CpuBackend::Embed(const StepBatch& batch, const PackedMatrix& table, float* out) {

@@ -64,8 +64,12 @@ class CudaBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
                                                            uint64_t seed, float deviation) override;
   absl::Status SetupAttention(const AttentionSetup& setup) override;
-  void RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
-               std::vector<Sample>* samples) override;
+  void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override;
+  void FinishStep(std::vector<Sample>* samples) override {
+    samples->clear();
+    if (results_) results_->Receive(samples);
+  }
+  bool runs_ahead() const override { return true; }
   void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
@@ -182,9 +186,8 @@ const StepBatch& CudaBackend::Padded(const StepBatch& batch) {
   return padded_;
 }
 
-void CudaBackend::RunStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs,
-                          std::vector<Sample>* samples) {
-  samples->clear();
+void CudaBackend::StartStep(const StepBatch& batch,
+                            absl::FunctionRef<void(const StepBatch&)> verbs) {
   if (!status().ok()) return;
   const bool repeats = cuda::StepImage::Repeats(batch);
   const StepBatch& step = repeats ? Padded(batch) : batch;
@@ -200,13 +203,13 @@ void CudaBackend::RunStep(const StepBatch& batch, absl::FunctionRef<void(const S
   } else {
     launch();
   }
-  results_->Fetch(batch, samples);
+  results_->SendBack();
 }
 
 void CudaBackend::Embed(const StepBatch& batch, const PackedMatrix& table, float* out) {
   const auto& matrix = static_cast<const CudaMatrix&>(table);
-  cuda::Embed(stream(), matrix.dtype(), matrix.data(), image_->step().tokens, batch.num_rows,
-              static_cast<int>(matrix.cols()), out);
+  cuda::Embed(stream(), matrix.dtype(), matrix.data(), image_->step().tokens, results_->samples(),
+              batch.num_rows, static_cast<int>(matrix.cols()), out);
   Check();
 }
 

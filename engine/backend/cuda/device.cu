@@ -95,6 +95,22 @@ Error Finish(Stream stream) {
   return LaunchError();
 }
 
+Error MakeEvent(Event* event) {
+  cudaEvent_t made = nullptr;
+  const Error e = ErrorOf(cudaEventCreateWithFlags(&made, cudaEventDisableTiming));
+  *event = made;
+  return e;
+}
+void FreeEvent(Event event) {
+  if (event != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(event));
+}
+Error Record(Stream stream, Event event) {
+  return ErrorOf(cudaEventRecord(static_cast<cudaEvent_t>(event), Native(stream)));
+}
+Error WaitFor(Event event) {
+  return ErrorOf(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
+}
+
 Error LaunchError() { return ErrorOf(cudaGetLastError()); }
 
 Error BeginRecording(Stream stream) {

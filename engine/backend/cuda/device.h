@@ -43,6 +43,12 @@ Error CopyIn(Stream stream, void* to, const void* host, int64_t bytes);
 Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes);
 // Waits for everything before it; the first error of a launch or of what ran.
 Error Finish(Stream stream);
+// A place in the stream that can be waited for.
+using Event = void*;
+Error MakeEvent(Event* event);
+void FreeEvent(Event event);
+Error Record(Stream stream, Event event);
+Error WaitFor(Event event);
 // The first error of a launch since the last call.
 Error LaunchError();
 

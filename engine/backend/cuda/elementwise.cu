@@ -15,10 +15,11 @@ FOLIO_DEVICE float WeightAt(Weight dtype, const void* weights, int64_t at) {
 
 FOLIO_DEVICE int64_t ThreadIndex() { return int64_t{blockIdx.x} * blockDim.x + threadIdx.x; }
 
-FOLIO_KERNEL void EmbedKernel(Weight dtype, const void* table, const int* ids, int width,
-                              float* out) {
+FOLIO_KERNEL void EmbedKernel(Weight dtype, const void* table, const int* ids,
+                              const SampleResult* drawn, int width, float* out) {
   BeginKernel();
-  const int64_t from = int64_t{ids[blockIdx.x]} * width;
+  const int id = ids[blockIdx.x];
+  const int64_t from = int64_t{id >= 0 ? id : drawn[-1 - id].token} * width;
   for (int d = threadIdx.x; d < width; d += blockDim.x) {
     out[int64_t{blockIdx.x} * width + d] = WeightAt(dtype, table, from + d);
   }
@@ -129,9 +130,9 @@ constexpr int kScratchBytes = kWarp * static_cast<int>(sizeof(float));
 
 }  // namespace
 
-void Embed(Stream stream, Weight dtype, const void* table, const int* ids, int num_rows, int width,
-           float* out) {
-  Launch(EmbedKernel, Rows(num_rows), kThreads, 0, stream, dtype, table, ids, width, out);
+void Embed(Stream stream, Weight dtype, const void* table, const int* ids,
+           const SampleResult* drawn, int num_rows, int width, float* out) {
+  Launch(EmbedKernel, Rows(num_rows), kThreads, 0, stream, dtype, table, ids, drawn, width, out);
 }
 
 void RmsNorm(Stream stream, const float* x, const float* weight, float eps, int num_rows, int width,

@@ -56,6 +56,13 @@ Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes) {
 }
 
 Error Finish(Stream) { return nullptr; }
+Error MakeEvent(Event* event) {
+  *event = nullptr;
+  return nullptr;
+}
+void FreeEvent(Event) {}
+Error Record(Stream, Event) { return nullptr; }
+Error WaitFor(Event) { return nullptr; }
 
 Error BeginRecording(Stream) {
   RecordInto(new Work);

@@ -11,24 +11,28 @@ namespace folio::cuda {
 
 enum class Weight : int { kF32, kF16, kBf16 };
 
-//   out [num_rows, width] fp32 = rows ids[i] of the table
-void Embed(Stream stream, Weight dtype, const void* table, const int* ids, int num_rows, int width,
-           float* out);
-//   weights read once per row; 8 bytes per element
+// Rows ids[i] of a table; id -1 - k is the token of drawn[k].
+//   out [num_rows, width] fp32; 2 (or 4) + 4 bytes per element
+void Embed(Stream stream, Weight dtype, const void* table, const int* ids,
+           const SampleResult* drawn, int num_rows, int width, float* out);
+// Row-wise, x and out [num_rows, width] fp32: 8 bytes and 4 (RMS) or 8 FLOPs per element; a row's
+// second reading comes from the first-level cache.
 void RmsNorm(Stream stream, const float* x, const float* weight, float eps, int num_rows, int width,
              float* out);
 void LayerNorm(Stream stream, const float* x, const float* weight, const float* bias, float eps,
                int num_rows, int width, float* out);
+//   gate_up [num_rows, 2 width], out [num_rows, width]; 12 bytes, 4 FLOPs per output
 void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out);
+//   in place; 8 bytes, 8 FLOPs per element
 void Gelu(Stream stream, bool exact, int64_t count, float* x);
-//   out [num_tasks, width] = rows tasks[i].row of x
+//   out [num_tasks, width] = rows tasks[i].row of x; 8 bytes per element
 void TakeRows(Stream stream, const float* x, const SampleTask* tasks, int num_tasks, int width,
               float* out);
-//   logits [num_tasks, vocab_size]; 4 bytes per logit and pass: one for a greedy draw, one more for
-//   log-probabilities, 7 to 24 for a filtered draw
+//   logits [num_tasks, vocab_size]; 4 bytes per logit and pass: one for a greedy draw, two more for
+//   log-probabilities, 9 to 26 for a filtered draw
 void SampleTokens(Stream stream, const SampleTask* tasks, int num_tasks, const float* logits,
                   int vocab_size, SampleResult* out, TopLogprobs* tops);
-// fp32 activations in the format of the weights, for tensor cores.
+// fp32 activations in the format of the weights, for tensor cores; 6 bytes per element.
 void Convert(Stream stream, const float* x, int64_t count, Weight dtype, void* out);
 //   y [num_rows, outputs] (+)= x [num_rows, inputs] w [outputs, inputs]^T (+ bias, may be null)
 //   2 inputs * outputs bytes, 2 num_rows * inputs * outputs FLOPs; where GemvTakes
@@ -38,6 +42,8 @@ bool GemvTakes(Weight dtype, int num_rows, int inputs);
 // Random bf16 numbers as Backend::PackRandom has them; 2 bytes each.
 void FillRandom(Stream stream, int64_t count, uint64_t seed, float deviation, void* out);
 // Keys and values of every row, and sinks.
+//   d the head dimension, c bytes of a number in the cache: (8 + 2 c) d bytes, 3 d FLOPs per row
+//   and KV head
 void StoreKv(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);
 
 // Representations of chunks that the step completes: chunks[i] = (slice, index of chunk). Queries
@@ -46,10 +52,12 @@ struct ChunkTask {
   int slice;
   int64_t chunk;
 };
-//   4 w^2 d FLOPs per chunk and head for LongHeads
+//   per chunk of w tokens and head: (4 + 2 c) w d bytes once, 4 w^2 d FLOPs for LongHeads (half of
+//   that for the four most attended tokens, w d for the others)
 void Summarize(Stream stream, const Geometry& g, const Step& step, const ChunkTask* tasks,
                int num_tasks, int max_chunk_tokens, int layer, const float* qkv);
 // Keeps the rotated queries of unfinished chunks. After Summarize.
+//   8 d bytes, 3 d FLOPs per row and head
 void KeepPending(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);
 
 // Chooses chunks, and tokens, of rows [first_row, first_row + num_rows). `scores` holds
@@ -60,6 +68,8 @@ struct ChooseArgs {
   float* scores;
   int64_t stride;
 };
+//   per row, head and candidate: 4 d bytes, 2 d FLOPs (a chunk), c d bytes, 2 d FLOPs (a token);
+//   and 4 bytes per candidate and pick
 void ChooseChunks(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
                   const ChooseArgs& args, int layer, const float* qkv);
 void ChooseTokens(Stream stream, const Geometry& g, const Step& step, const Picks& tokens,

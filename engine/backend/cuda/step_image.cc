@@ -81,7 +81,7 @@ StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geom
       tensor_cores_(HasTensorShape(geometry) &&
                     TileSharedBytes(geometry) <= memory->info().max_shared_bytes),
       ropes_(memory, setup.geometry.page_tokens),
-      staging_(memory),
+      stagings_{Staging(memory), Staging(memory)},
       device_(memory) {}
 
 bool StepImage::Repeats(const StepBatch& batch) {
@@ -384,7 +384,8 @@ absl::Status StepImage::Upload() {
                        PaddedBytes(tasks_);
   const size_t bytes = fixed + PaddedBytes(frames_) + PaddedBytes(seen_);
   auto* device = device_.Get<std::byte>(static_cast<int64_t>(bytes));
-  std::byte* host = staging_.Get(static_cast<int64_t>(bytes));
+  turn_ = 1 - turn_;
+  std::byte* host = stagings_[turn_].Get(static_cast<int64_t>(bytes));
   if (device == nullptr || host == nullptr) return memory_->status();
   // Slices and samples hold addresses themselves: of the lists that come last.
   Packer lists(host + fixed, device + fixed);

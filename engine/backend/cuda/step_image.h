@@ -98,7 +98,9 @@ class StepImage {
   std::vector<int64_t> seen_offsets_;  // in words of seen_, per sample; -1: none
   std::vector<uint32_t> seen_;
 
-  Staging staging_;
+  // The copy of the last step may still be on its way.
+  Staging stagings_[2];
+  int turn_ = 0;
   Workspace device_;
   Step step_ = {};
   StepShape shape_;

@@ -9,20 +9,40 @@ namespace {
 static_assert(sizeof(EvidencePick) == sizeof(ChunkPicks::Pick));
 static_assert(kMaxTops == kMaxTopLogprobs);
 
-bool WantsTops(const LogitsTask& task) {
-  return task.sampling != nullptr && task.num_top_logprobs > 0;
-}
+constexpr int64_t kSampleBytes = sizeof(SampleResult);
+constexpr int64_t kTopBytes = sizeof(TopLogprobs);
+constexpr int64_t kPickBytes = sizeof(EvidencePick);
 
-Sample SampleOf(const LogitsTask& task, const SampleResult& result, const TopLogprobs& tops) {
-  Sample sample = {result.token, result.logprob, {}};
-  const int num_tops = WantsTops(task) ? std::min(task.num_top_logprobs, kMaxTops) : 0;
-  for (int n = 0; n < num_tops && tops.tokens[n] >= 0; ++n) {
-    sample.top_logprobs.push_back({tops.tokens[n], tops.logprobs[n]});
-  }
-  return sample;
+template <typename T>
+T Load(const std::byte* from) {
+  T value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
 }
 
 }  // namespace
+
+StepResults::StepResults(CudaMemory* memory, const Geometry& geometry)
+    : memory_(memory),
+      geometry_(geometry),
+      samples_(memory),
+      tops_(memory),
+      evidence_(memory),
+      stagings_{Staging(memory), Staging(memory)} {
+  for (Event& event : events_) memory_->Note(MakeEvent(&event));
+}
+
+StepResults::~StepResults() {
+  for (Event event : events_) FreeEvent(event);
+}
+
+StepResults::Layout::Layout(const Step& step) {
+  const auto num_samples = static_cast<int64_t>(step.num_tops.size());
+  with_tops = std::any_of(step.num_tops.begin(), step.num_tops.end(), [](int n) { return n > 0; });
+  samples = step.num_picks * kPickBytes;
+  tops = samples + num_samples * kSampleBytes;
+  end = tops + (with_tops ? num_samples * kTopBytes : 0);
+}
 
 int64_t StepResults::NumPicks(const SequenceSlice& slice) const {
   const ChunkSelection& selection = slice.plan->selection;
@@ -31,11 +51,22 @@ int64_t StepResults::NumPicks(const SequenceSlice& slice) const {
 }
 
 void StepResults::Begin(const StepBatch& batch, int num_logits) {
+  const int slot = 1 - begun_.slot;
+  begun_ = {};
+  begun_.slot = slot;
+  for (const LogitsTask& task : batch.logits) {
+    begun_.num_tops.push_back(
+        task.sampling == nullptr ? 0 : std::clamp(task.num_top_logprobs, 0, kMaxTops));
+  }
+  for (const SequenceSlice& slice : batch.slices) {
+    const int64_t count = NumPicks(slice);
+    if (count > 0) begun_.picks.emplace_back(slice.picks, count);
+    begun_.num_picks += count;
+  }
   sample_base_ = samples_.Get<SampleResult>(num_logits);
   top_base_ = tops_.Get<TopLogprobs>(num_logits);
-  num_picks_ = 0;
-  for (const SequenceSlice& slice : batch.slices) num_picks_ += NumPicks(slice);
-  EvidencePick* next = evidence_.Get<EvidencePick>(num_picks_);
+  evidence_base_ = evidence_.Get<EvidencePick>(begun_.num_picks);
+  EvidencePick* next = evidence_base_;
   evidence_bases_.clear();
   for (const SequenceSlice& slice : batch.slices) {
     const int64_t count = NumPicks(slice);
@@ -44,37 +75,45 @@ void StepResults::Begin(const StepBatch& batch, int num_logits) {
   }
 }
 
-void StepResults::Fetch(const StepBatch& batch, std::vector<Sample>* samples) {
-  samples->clear();
-  const auto num_logits = static_cast<int64_t>(batch.logits.size());
-  const bool with_tops = std::any_of(batch.logits.begin(), batch.logits.end(), WantsTops);
-  const int64_t sample_bytes = num_logits * static_cast<int64_t>(sizeof(SampleResult));
-  const int64_t top_bytes = with_tops ? num_logits * static_cast<int64_t>(sizeof(TopLogprobs)) : 0;
-  const int64_t pick_bytes = num_picks_ * static_cast<int64_t>(sizeof(EvidencePick));
-  std::byte* host = staging_.Get(sample_bytes + top_bytes + pick_bytes + 1);
-  if (host == nullptr || !memory_->status().ok()) return;
-  if (num_logits > 0) memory_->ReadAsync(host + pick_bytes, sample_base_, sample_bytes);
-  if (with_tops) memory_->ReadAsync(host + pick_bytes + sample_bytes, top_base_, top_bytes);
-  if (num_picks_ > 0) memory_->ReadAsync(host, evidence_.Get<EvidencePick>(num_picks_), pick_bytes);
-  memory_->Finish();
-  if (!memory_->status().ok()) return;
-  for (int64_t n = 0; n < num_logits; ++n) {
-    SampleResult result;
-    std::memcpy(&result, host + pick_bytes + n * static_cast<int64_t>(sizeof(result)),
-                sizeof(result));
-    TopLogprobs tops = {};
-    if (with_tops) {
-      std::memcpy(&tops, host + pick_bytes + sample_bytes + n * static_cast<int64_t>(sizeof(tops)),
-                  sizeof(tops));
-    }
-    samples->push_back(SampleOf(batch.logits[n], result, tops));
+void StepResults::SendBack() {
+  const Layout layout(begun_);
+  std::byte* host = stagings_[begun_.slot].Get(layout.end + 1);
+  if (host == nullptr) return;
+  if (begun_.num_picks > 0) memory_->ReadAsync(host, evidence_base_, layout.samples);
+  if (layout.tops > layout.samples) {
+    memory_->ReadAsync(host + layout.samples, sample_base_, layout.tops - layout.samples);
   }
-  for (const SequenceSlice& slice : batch.slices) {
-    const int64_t count = NumPicks(slice);
-    if (count == 0) continue;
-    slice.picks->picks.resize(count);
-    std::memcpy(slice.picks->picks.data(), host, count * sizeof(EvidencePick));
-    host += count * static_cast<int64_t>(sizeof(EvidencePick));
+  if (layout.with_tops) {
+    memory_->ReadAsync(host + layout.tops, top_base_, layout.end - layout.tops);
+  }
+  memory_->Note(Record(memory_->stream(), events_[begun_.slot]));
+  sent_.push_back(begun_);
+}
+
+void StepResults::Receive(std::vector<Sample>* samples) {
+  samples->clear();
+  if (sent_.empty()) return;
+  const Step step = std::move(sent_.front());
+  sent_.pop_front();
+  memory_->Note(WaitFor(events_[step.slot]));
+  memory_->Note(LaunchError());
+  if (!memory_->status().ok()) return;
+  const Layout layout(step);
+  const std::byte* host = stagings_[step.slot].Get(layout.end + 1);
+  for (size_t n = 0; n < step.num_tops.size(); ++n) {
+    const auto at = static_cast<int64_t>(n);
+    const auto result = Load<SampleResult>(host + layout.samples + at * kSampleBytes);
+    Sample& sample = samples->emplace_back(Sample{result.token, result.logprob, {}});
+    if (step.num_tops[n] == 0) continue;
+    const auto tops = Load<TopLogprobs>(host + layout.tops + at * kTopBytes);
+    for (int top = 0; top < step.num_tops[n] && tops.tokens[top] >= 0; ++top) {
+      sample.top_logprobs.push_back({tops.tokens[top], tops.logprobs[top]});
+    }
+  }
+  for (const auto& [picks, count] : step.picks) {
+    picks->picks.resize(count);
+    std::memcpy(picks->picks.data(), host, count * kPickBytes);
+    host += count * kPickBytes;
   }
 }
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <deque>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/backend/cuda/workspace.h"
@@ -7,30 +10,43 @@
 
 namespace folio::cuda {
 
-// What a step gives back to the host, in one wait: samples, and the chunks that heads chose where
-// somebody asks.
+// What a step gives back to the host: samples, and the chunks that heads chose where somebody asks.
+// They are on their way as soon as the step has been launched, so that the next one may be launched
+// before anybody waits; at most two steps are under way.
 class StepResults {
  public:
-  StepResults(CudaMemory* memory, const Geometry& geometry)
-      : memory_(memory),
-        geometry_(geometry),
-        samples_(memory),
-        tops_(memory),
-        evidence_(memory),
-        staging_(memory) {}
+  StepResults(CudaMemory* memory, const Geometry& geometry);
+  ~StepResults();
 
-  // Makes room for num_logits samples (padding included) and for the evidence of the batch.
+  // A new step: makes room for num_logits samples (padding included) and for its evidence.
   void Begin(const StepBatch& batch, int num_logits);
 
-  // Of the step, on the device; evidence [slices], null where nobody asks.
+  // Of the step, on the device; evidence [slices], null where nobody asks. The samples stay there
+  // until those of the next step are drawn.
   SampleResult* samples() const { return sample_base_; }
   TopLogprobs* tops() const { return top_base_; }
   const std::vector<EvidencePick*>& evidence() const { return evidence_bases_; }
 
-  // Waits for the step and hands out what it gave.
-  void Fetch(const StepBatch& batch, std::vector<Sample>* samples);
+  // The step has been launched.
+  void SendBack();
+  // Waits for the oldest step that was sent back, and hands out what it gave.
+  void Receive(std::vector<Sample>* samples);
 
  private:
+  // A step on its way. What it was asked for may be gone when it arrives.
+  struct Step {
+    std::vector<int> num_tops;  // per sample
+    std::vector<std::pair<std::shared_ptr<ChunkPicks>, int64_t>> picks;
+    int64_t num_picks = 0;
+    int slot = 0;
+  };
+  struct Layout {
+    explicit Layout(const Step& step);
+    int64_t samples = 0;  // offset; picks come first
+    int64_t tops = 0;
+    int64_t end = 0;
+    bool with_tops = false;
+  };
   int64_t NumPicks(const SequenceSlice& slice) const;
 
   CudaMemory* const memory_;
@@ -38,11 +54,14 @@ class StepResults {
   Workspace samples_;
   Workspace tops_;
   Workspace evidence_;
-  Staging staging_;
+  Staging stagings_[2];
+  Event events_[2] = {};
   SampleResult* sample_base_ = nullptr;
   TopLogprobs* top_base_ = nullptr;
+  EvidencePick* evidence_base_ = nullptr;
   std::vector<EvidencePick*> evidence_bases_;
-  int64_t num_picks_ = 0;
+  Step begun_;
+  std::deque<Step> sent_;
 };
 
 }  // namespace folio::cuda
