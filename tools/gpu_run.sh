@@ -39,7 +39,7 @@ check() { # name command...
 }
 
 starts() { # every program must find its libraries here
-  for program in folio folio-server folio-bench folio-device-bench folio-loadtest cuda_tests; do
+  for program in folio folio-server folio-device-bench folio-loadtest cuda_tests; do
     "$here/bin/$program" --help >"$out/start-$program.log" 2>&1
     if [ $? -lt 126 ]; then # 126, 127: the loader's
       record "start $program" passed
@@ -47,20 +47,6 @@ starts() { # every program must find its libraries here
       record "start $program" "FAILED: $(tail -n 1 "$out/start-$program.log" | tr -d '"')" && failed=1
     fi
   done
-}
-
-bench() { # device kv dtype
-  if [ "$dry" = 1 ]; then
-    record "bench $1 $2" "would run: folio-bench"
-    return
-  fi
-  if "$here/bin/folio-bench" --device="$1" --model="$model" --kv_dtype="$2" --json --strategies=full,lm_infinite,long_heads \
-    --depths=0,4096 >"$out/bench-$1-$2.json" 2>"$out/bench-$1-$2.log"; then
-    sed -n 's/.*"strategy": *"\([a-z_]*\)".*"depth": *\([0-9]*\).*"decode_tokens_per_s": *\([0-9.]*\).*/\1 at \2: \3 tokens\/s/p' \
-      "$out/bench-$1-$2.json" | while read -r line; do record "bench $1 $2" "$line"; done
-  else
-    record "bench $1 $2" "FAILED: $(tail -n 1 "$out/bench-$1-$2.log" | tr -d '"')" && failed=1
-  fi
 }
 
 # The speed of a Llama-2-7B shape beside the ceilings of this device, then transformers on the same shape.
@@ -124,8 +110,6 @@ serve() { # device
 starts
 check cuda_tests "$here/bin/cuda_tests" "--gtest_filter=$(cat "$here/filter")"
 speed
-for dtype in fp32 bf16; do bench cuda $dtype; done
-bench cpu fp32
 serve_synthetic
 serve cuda
 serve cpu

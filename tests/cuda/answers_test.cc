@@ -67,7 +67,7 @@ std::vector<GenerateSpec> Specs(const LoadedModel& model) {
 
 std::vector<Collector> Answers(std::unique_ptr<Backend> backend) {
   EngineOptions options;
-  options.model_dir = std::string(FOLIO_MODELS_DIR) + "/folio-tiny";
+  options.model_dir = TestData("../models/folio-tiny");
   options.kv_dtype = "fp32";
   options.kv_bytes = int64_t{64} << 20;
   options.max_running_requests = 16;

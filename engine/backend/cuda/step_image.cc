@@ -11,7 +11,6 @@
 #include "engine/attention/visible_keys.h"
 #include "engine/backend/cuda/tensor_shapes.h"
 #include "engine/base/status_macros.h"
-#include "engine/sampling/sampler.h"
 
 namespace folio::cuda {
 namespace {
@@ -118,9 +117,9 @@ absl::Status StepImage::Build(const StepBatch& batch, bool repeats,
   for (size_t n = 0; n < batch.slices.size(); ++n) {
     FOLIO_RETURN_IF_ERROR(AddSlice(batch.slices[n], evidence[n]));
   }
-  AddSamples(batch);
+  samples_.Set(batch.logits);
   if (repeats) Pad();
-  shape_.num_logits = static_cast<int>(samples_.size());
+  shape_.num_logits = static_cast<int>(samples_.tasks().size());
   shape_.num_plain_rows = static_cast<int>(plain_rows_.size());
   shape_.num_tensor_rows = static_cast<int>(tensor_rows_.size());
   shape_.num_tiles = static_cast<int>(tiles_.size());
@@ -217,38 +216,6 @@ void StepImage::AddTiles(const SequenceSlice& from, int end, Slice* to) {
     if (!CoversChunks(plan, from.first_position + row)) continue;
     choosing_place_[from.row_begin + row] = static_cast<int>(choosing_rows_.size());
     choosing_rows_.push_back(from.row_begin + row);
-  }
-}
-
-void StepImage::AddSamples(const StepBatch& batch) {
-  samples_.clear();
-  seen_.clear();
-  seen_offsets_.clear();
-  for (const LogitsTask& task : batch.logits) {
-    SampleTask& to = samples_.emplace_back();
-    to = {};
-    seen_offsets_.push_back(-1);
-    to.num_top = -1;
-    if (task.row < 0) continue;  // padding
-    to.row = task.row;
-    if (task.sampling == nullptr) {
-      to.kind = SampleTask::kScore;
-      to.token = task.scored_token;
-      to.num_top = 0;
-      continue;
-    }
-    to.kind = SampleTask::kDraw;
-    to.num_top = std::min(task.num_top_logprobs, kMaxTops);
-    const SamplingParams& params = *task.sampling;
-    to.temperature = params.temperature;
-    to.top_k = params.top_k;
-    to.top_p = params.top_p;
-    to.min_p = params.min_p;
-    to.penalty = params.repetition_penalty;
-    to.uniform = UniformAt(params.seed, task.index);
-    if (task.seen == nullptr) continue;
-    seen_offsets_.back() = static_cast<int64_t>(seen_.size());
-    seen_.insert(seen_.end(), task.seen->words().begin(), task.seen->words().end());
   }
 }
 
@@ -378,11 +345,11 @@ void StepImage::AddChunkTasks(const SequenceSlice& from) {
 // of this shape: a repeated step finds it where it was.
 absl::Status StepImage::Upload() {
   const size_t fixed = PaddedBytes(slice_of_row_) + PaddedBytes(entropy_of_row_) +
-                       PaddedBytes(tokens_) + PaddedBytes(samples_) + PaddedBytes(slices_) +
+                       PaddedBytes(tokens_) + PaddedBytes(samples_.tasks()) + PaddedBytes(slices_) +
                        PaddedBytes(plain_rows_) + PaddedBytes(tensor_rows_) + PaddedBytes(tiles_) +
                        PaddedBytes(choosing_rows_) + PaddedBytes(choosing_place_) +
                        PaddedBytes(tasks_);
-  const size_t bytes = fixed + PaddedBytes(frames_) + PaddedBytes(seen_);
+  const size_t bytes = fixed + PaddedBytes(frames_) + PaddedBytes(samples_.words());
   auto* device = device_.Get<std::byte>(static_cast<int64_t>(bytes));
   turn_ = 1 - turn_;
   std::byte* host = stagings_[turn_].Get(static_cast<int64_t>(bytes));
@@ -390,21 +357,18 @@ absl::Status StepImage::Upload() {
   // Slices and samples hold addresses themselves: of the lists that come last.
   Packer lists(host + fixed, device + fixed);
   const int* frames = lists.Add(frames_);
-  const uint32_t* seen = lists.Add(seen_);
+  samples_.SetBase(lists.Add(samples_.words()));
   for (size_t n = 0; n < slices_.size(); ++n) {
     slices_[n].pages = frames + offsets_[n].pages;
     slices_[n].sinks = frames + offsets_[n].sinks;
     slices_[n].summaries = frames + offsets_[n].summaries;
-  }
-  for (size_t n = 0; n < samples_.size(); ++n) {
-    samples_[n].seen = seen_offsets_[n] < 0 ? nullptr : seen + seen_offsets_[n];
   }
   Packer packer(host, device);
   step_.num_rows = shape_.num_rows;
   step_.slice_of_row = packer.Add(slice_of_row_);
   step_.entropy_of_row = packer.Add(entropy_of_row_);
   step_.tokens = packer.Add(tokens_);
-  step_.samples = packer.Add(samples_);
+  step_.samples = packer.Add(samples_.tasks());
   step_.slices = packer.Add(slices_);
   step_.plain_rows = {packer.Add(plain_rows_), shape_.num_plain_rows};
   step_.tensor_rows = {packer.Add(tensor_rows_), shape_.num_tensor_rows};

@@ -5,6 +5,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cuda/rope_cache.h"
+#include "engine/backend/cuda/sample_tasks.h"
 #include "engine/backend/cuda/workspace.h"
 
 namespace folio::cuda {
@@ -65,7 +66,6 @@ class StepImage {
   void AddChunkTasks(const SequenceSlice& from);
   void AddRows(const SequenceSlice& from, Slice* to);
   void AddTiles(const SequenceSlice& from, int end, Slice* to);
-  void AddSamples(const StepBatch& batch);
   void Pad();
   absl::Status Upload();
 
@@ -94,9 +94,7 @@ class StepImage {
   std::vector<int> choosing_place_;
   std::vector<Tile> tiles_;
   std::vector<ChunkTask> tasks_;
-  std::vector<SampleTask> samples_;
-  std::vector<int64_t> seen_offsets_;  // in words of seen_, per sample; -1: none
-  std::vector<uint32_t> seen_;
+  SampleTasks samples_;
 
   // The copy of the last step may still be on its way.
   Staging stagings_[2];

@@ -1,0 +1,47 @@
+#include "engine/backend/cuda/sample_tasks.h"
+
+#include <algorithm>
+
+#include "engine/sampling/sampler.h"
+
+namespace folio::cuda {
+
+void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
+  tasks_.clear();
+  words_.clear();
+  offsets_.clear();
+  for (const LogitsTask& task : tasks) {
+    SampleTask& to = tasks_.emplace_back();
+    to = {};
+    offsets_.push_back(-1);
+    to.num_top = -1;
+    if (task.row < 0) continue;  // padding
+    to.row = task.row;
+    if (task.sampling == nullptr) {
+      to.kind = SampleTask::kScore;
+      to.token = task.scored_token;
+      to.num_top = 0;
+      continue;
+    }
+    to.kind = SampleTask::kDraw;
+    to.num_top = std::min(task.num_top_logprobs, kMaxTops);
+    const SamplingParams& params = *task.sampling;
+    to.temperature = params.temperature;
+    to.top_k = params.top_k;
+    to.top_p = params.top_p;
+    to.min_p = params.min_p;
+    to.penalty = params.repetition_penalty;
+    to.uniform = UniformAt(params.seed, task.index);
+    if (task.seen == nullptr) continue;
+    offsets_.back() = static_cast<int64_t>(words_.size());
+    words_.insert(words_.end(), task.seen->words().begin(), task.seen->words().end());
+  }
+}
+
+void SampleTasks::SetBase(const uint32_t* words) {
+  for (size_t n = 0; n < tasks_.size(); ++n) {
+    tasks_[n].seen = offsets_[n] < 0 ? nullptr : words + offsets_[n];
+  }
+}
+
+}  // namespace folio::cuda

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/backend/cuda/device_types.h"
+#include "engine/types/sampling.h"
+
+namespace folio::cuda {
+
+// What is wanted of the logits of a step, as the kernel wants it: tasks, and the bits of tokens
+// that some of them have seen.
+class SampleTasks {
+ public:
+  void Set(const std::vector<LogitsTask>& tasks);
+  // Tells the tasks where words() will lie on the device.
+  void SetBase(const uint32_t* words);
+
+  const std::vector<SampleTask>& tasks() const { return tasks_; }
+  const std::vector<uint32_t>& words() const { return words_; }
+
+ private:
+  std::vector<SampleTask> tasks_;
+  std::vector<int64_t> offsets_;  // of each task in words_; -1: it needs none
+  std::vector<uint32_t> words_;
+};
+
+}  // namespace folio::cuda
