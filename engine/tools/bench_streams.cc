@@ -139,7 +139,7 @@ double BenchStreams::BytesPerDecode(int stream) const {
   const int64_t picks = std::clamp<int64_t>(chunks - 2, 0, plan.selection.num_free_picks);
   const int64_t other_heads = g.num_heads / g.num_kv_heads - 1;
   bytes += per_token * static_cast<double>(other_heads * picks * plan.selection.chunk_tokens);
-  return bytes + static_cast<double>(g.summary_frame_bytes() / kTile * chunks);
+  return bytes + static_cast<double>(g.summary_frame_bytes()) / kTile * static_cast<double>(chunks);
 }
 
 double BenchStreams::WeightBytes() const {

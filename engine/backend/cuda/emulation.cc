@@ -93,7 +93,8 @@ void Wait(State at) {
 void Start(int i) {
   Fiber& fiber = block.fibers[i];
   if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
-  const auto end = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) / 16 * 16;
+  char* end = fiber.stack.get() + kStackBytes;
+  end -= reinterpret_cast<uintptr_t>(end) % 16;
   auto* words = reinterpret_cast<void**>(end);
   words[-1] = nullptr;
   words[-2] = reinterpret_cast<void*>(&RunFiber);

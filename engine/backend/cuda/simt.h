@@ -76,6 +76,7 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
 #include <functional>
 #include <vector>
 
+// NOLINTBEGIN(bugprone-reserved-identifier): the names are CUDA's.
 #define FOLIO_KERNEL
 #define FOLIO_DEVICE inline
 #define FOLIO_HOST_DEVICE inline
@@ -144,5 +145,7 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
 }
 
 }  // namespace folio::cuda
+
+// NOLINTEND(bugprone-reserved-identifier)
 
 #endif

@@ -31,7 +31,7 @@ struct StepShape {
   // Pages that a row which attends by itself looks at, about.
   int64_t visits = 0;
 
-  auto operator<=>(const StepShape&) const = default;
+  auto operator<=>(const StepShape&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // One step as the kernels want it: everything they look up, in one piece of device memory. Built on
