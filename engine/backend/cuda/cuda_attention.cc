@@ -112,12 +112,14 @@ void CudaAttention::Choose(int layer, const float* qkv) {
   const StepShape& shape = image_->shape();
   if (shape.max_chunk_tokens > 0) {
     InBatches(shape.chunk_candidates, [&](const ChooseArgs& args) {
-      ChooseChunks(memory_->stream(), geometry_, image_->step(), picks_, args, layer, qkv);
+      ScoreChunks(memory_->stream(), geometry_, image_->step(), args, layer, qkv);
+      ChooseChunks(memory_->stream(), geometry_, image_->step(), picks_, args, layer);
     });
   }
   if (shape.token_picks > 0) {
     InBatches(shape.token_candidates, [&](const ChooseArgs& args) {
-      ChooseTokens(memory_->stream(), geometry_, image_->step(), tokens_, args, layer, qkv);
+      ScoreTokens(memory_->stream(), geometry_, image_->step(), args, layer, qkv);
+      ChooseTokens(memory_->stream(), geometry_, image_->step(), tokens_, args, layer);
     });
   }
 }

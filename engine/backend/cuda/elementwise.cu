@@ -1,4 +1,6 @@
 // Row-wise kernels: one read and one write of every element.
+#include <algorithm>
+
 #include "engine/backend/cuda/kernel_math.h"
 #include "engine/backend/cuda/kernels.h"
 
@@ -25,8 +27,8 @@ FOLIO_KERNEL void EmbedKernel(Weight dtype, const void* table, const int* ids,
   }
 }
 
-FOLIO_KERNEL void RmsNormKernel(const float* x, const float* weight, float eps, int width,
-                                float* out) {
+FOLIO_KERNEL void __launch_bounds__(1024)
+    RmsNormKernel(const float* x, const float* weight, float eps, int width, float* out) {
   BeginKernel();
   float* scratch = DynamicShared<float>();
   const float* from = x + int64_t{blockIdx.x} * width;
@@ -38,8 +40,9 @@ FOLIO_KERNEL void RmsNormKernel(const float* x, const float* weight, float eps, 
   }
 }
 
-FOLIO_KERNEL void LayerNormKernel(const float* x, const float* weight, const float* bias, float eps,
-                                  int width, float* out) {
+FOLIO_KERNEL void __launch_bounds__(1024)
+    LayerNormKernel(const float* x, const float* weight, const float* bias, float eps, int width,
+                    float* out) {
   BeginKernel();
   float* scratch = DynamicShared<float>();
   const float* from = x + int64_t{blockIdx.x} * width;
@@ -126,6 +129,10 @@ dim3 Rows(int num_rows) { return {static_cast<unsigned>(num_rows), 1, 1}; }
 dim3 Elements(int64_t count) {
   return {static_cast<unsigned>((count + kThreads - 1) / kThreads), 1, 1};
 }
+// A row of few must not wait for one small block.
+int NormThreads(int width) {
+  return std::clamp((width / 4 + kWarp - 1) / kWarp * kWarp, kWarp, 1024);
+}
 constexpr int kScratchBytes = kWarp * static_cast<int>(sizeof(float));
 
 }  // namespace
@@ -137,14 +144,14 @@ void Embed(Stream stream, Weight dtype, const void* table, const int* ids,
 
 void RmsNorm(Stream stream, const float* x, const float* weight, float eps, int num_rows, int width,
              float* out) {
-  Launch(RmsNormKernel, Rows(num_rows), kThreads, kScratchBytes, stream, x, weight, eps, width,
-         out);
+  Launch(RmsNormKernel, Rows(num_rows), NormThreads(width), kScratchBytes, stream, x, weight, eps,
+         width, out);
 }
 
 void LayerNorm(Stream stream, const float* x, const float* weight, const float* bias, float eps,
                int num_rows, int width, float* out) {
-  Launch(LayerNormKernel, Rows(num_rows), kThreads, kScratchBytes, stream, x, weight, bias, eps,
-         width, out);
+  Launch(LayerNormKernel, Rows(num_rows), NormThreads(width), kScratchBytes, stream, x, weight,
+         bias, eps, width, out);
 }
 
 void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out) {

@@ -68,12 +68,16 @@ struct ChooseArgs {
   float* scores;
   int64_t stride;
 };
-//   per row, head and candidate: 4 d bytes, 2 d FLOPs (a chunk), c d bytes, 2 d FLOPs (a token);
-//   and 4 bytes per candidate and pick
+//   per row, head and candidate: 4 d bytes, 2 d FLOPs (a chunk), c d bytes, 2 d FLOPs (a token)
+void ScoreChunks(Stream stream, const Geometry& g, const Step& step, const ChooseArgs& args,
+                 int layer, const float* qkv);
+void ScoreTokens(Stream stream, const Geometry& g, const Step& step, const ChooseArgs& args,
+                 int layer, const float* qkv);
+// After the scores. 4 bytes per candidate and pick.
 void ChooseChunks(Stream stream, const Geometry& g, const Step& step, const Picks& picks,
-                  const ChooseArgs& args, int layer, const float* qkv);
+                  const ChooseArgs& args, int layer);
 void ChooseTokens(Stream stream, const Geometry& g, const Step& step, const Picks& tokens,
-                  const ChooseArgs& args, int layer, const float* qkv);
+                  const ChooseArgs& args, int layer);
 
 // Attention of the rows of step.plain_rows or step.tensor_rows under their stages. The visits of a
 // row are split over num_splits blocks whose partial results `partial`

@@ -1,0 +1,147 @@
+// Scores of the chunks and of the single tokens that heads choose from. A warp takes 16 candidates
+// side by side, as their representations and keys lie; a row and head have as many warps as that
+// needs, so that a long text is scored by the whole device even for one row.
+#include "engine/backend/cuda/choice.h"
+
+namespace folio::cuda {
+namespace {
+
+constexpr int kWarps = 4;
+constexpr int kTilesPerBlock = kWarps;
+
+// A uniform number from what identifies a candidate (chunk_selector.cc: RandomScore).
+FOLIO_DEVICE float RandomScore(int layer, int head, int64_t position, int64_t chunk) {
+  uint64_t z = static_cast<uint64_t>(chunk) + 0x9e3779b97f4a7c15u * (position + 1) +
+               0xd1b54a32d192ed03u * (uint64_t{static_cast<uint32_t>(layer)} << 32 | head);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return static_cast<float>((z ^ (z >> 31)) >> 40);
+}
+
+// Sum over every second dimension of a lane's <q, representation of its chunk>, or of Quest's
+// bound.
+FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int head,
+                               const float* q, int64_t tile, int lane) {
+  const int* frames = s.summaries + tile * s.selection.frames_per_tile;
+  const float* first = g.Summary(frames[0], layer, head) + lane % kTileTokens;
+  float score = 0;
+  if (s.selection.scorer != Selection::kQuest) {
+#pragma unroll 8
+    for (int d = lane / kTileTokens; d < g.head_dim; d += 2) score += q[d] * first[d * kTileTokens];
+    return score;
+  }
+  const float* second = g.Summary(frames[1], layer, head) + lane % kTileTokens;
+#pragma unroll 8
+  for (int d = lane / kTileTokens; d < g.head_dim; d += 2) {
+    score += fmaxf(q[d] * first[d * kTileTokens], q[d] * second[d * kTileTokens]);
+  }
+  return score;
+}
+
+FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
+    ScoreChunksKernel(const __grid_constant__ Geometry g, const __grid_constant__ Step step,
+                      const __grid_constant__ ChooseArgs args, int layer, const float* qkv) {
+  BeginKernel();
+  const int head = blockIdx.y;
+  const ChoosingRow at = RowOf(step, args);
+  if (at.s == nullptr || !ChoosesChunks(*at.s, layer)) return;
+  const Selection& select = at.s->selection;
+  if (select.order == Selection::kLast) return;
+  const int64_t size = ChunkCandidates(*at.s, at.i);
+  const int64_t tile = int64_t{blockIdx.z} * kTilesPerBlock + threadIdx.x / kWarp;
+  if (tile * kTileTokens > size) return;
+  int first_head = head;
+  int num_heads = 1;
+  if (select.share == Selection::kGroup) {
+    num_heads = g.group();
+    first_head = head / num_heads * num_heads;
+  } else if (select.share == Selection::kLayer) {
+    num_heads = g.num_heads;
+    first_head = 0;
+  }
+  const int lane = threadIdx.x % kWarp;
+  const int64_t chunk = tile * kTileTokens + lane % kTileTokens;
+  float score = 0;
+  if (select.order == Selection::kRandom) {
+    score = lane < kTileTokens ? RandomScore(layer, first_head, at.i, chunk) : 0.0f;
+  } else {
+    for (int h = first_head; h < first_head + num_heads; ++h) {
+      score += PartOfScore(g, *at.s, layer, h, QueryOf(g, qkv, at.row, h), tile, lane);
+    }
+    score /= static_cast<float>(num_heads);
+  }
+  score += __shfl_xor_sync(kAllLanes, score, kTileTokens);
+  if (lane < kTileTokens && chunk >= 1 && chunk <= size) ScoresOf(g, args, head)[chunk - 1] = score;
+}
+
+template <Cache kCache>
+FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
+    ScoreTokensKernel(const __grid_constant__ Geometry g, const __grid_constant__ Step step,
+                      const __grid_constant__ ChooseArgs args, int layer, const float* qkv) {
+  BeginKernel();
+  const int head = blockIdx.y;
+  const ChoosingRow at = RowOf(step, args);
+  if (at.s == nullptr) return;
+  const Slice& s = *at.s;
+  const TokenCandidates candidates = TokensOf(s, at.i, layer);
+  const int64_t end = s.num_sinks + candidates.count;
+  const int64_t first_tile = s.num_sinks / kTileTokens + int64_t{blockIdx.z} * kTilesPerBlock;
+  if (candidates.count == 0 || first_tile * kTileTokens >= end) return;
+  // The query as it stands at the fixed distance: [half] pairs.
+  float* q = DynamicShared<float>();
+  const float* from = QueryOf(g, qkv, at.row, head);
+  const int half = g.half();
+  for (int m = threadIdx.x; m < half; m += blockDim.x) {
+    Pair p = {from[m], from[m + half]};
+    if (g.query_form == QueryForm::kCocaNorm) {
+      p.x = p.y = (p.x * p.x + p.y * p.y) / 2;
+    } else if (g.query_form == QueryForm::kCocaMean) {
+      const float mean = (p.x + p.y) / 2;
+      p.x = p.y = mean * mean;
+    }
+    p = Turn(p, candidates.stage->fixed, m, half, 1.0f);
+    q[m] = p.x;
+    q[m + half] = p.y;
+  }
+  __syncthreads();
+  const int64_t begin = (first_tile + threadIdx.x / kWarp) * kTileTokens;
+  if (begin >= end) return;
+  const int lane = threadIdx.x % kWarp;
+  const int64_t token = begin + lane % kTileTokens;
+  const int frame = s.pages[begin / g.page_tokens - s.first_page];
+  const unsigned char* keys = g.Keys(frame, layer, head / g.group());
+  const int in_page = static_cast<int>(token % g.page_tokens);
+  float score = 0;
+#pragma unroll 4
+  for (int m = lane / kTileTokens; m < half; m += 2) {
+    const Pair k = KeyPair<kCache>(g, keys, in_page, m, nullptr);
+    score += k.x * q[m] + k.y * q[m + half];
+  }
+  score += __shfl_xor_sync(kAllLanes, score, kTileTokens);
+  if (lane < kTileTokens && token >= s.num_sinks && token < end) {
+    ScoresOf(g, args, head)[token - s.num_sinks] = score;
+  }
+}
+
+// The scores of a row begin inside of a tile.
+dim3 GridOf(const Geometry& g, const ChooseArgs& args) {
+  const int64_t tiles = args.stride / kTileTokens + 2;
+  return {static_cast<unsigned>(args.num_rows), static_cast<unsigned>(g.num_heads),
+          static_cast<unsigned>((tiles + kTilesPerBlock - 1) / kTilesPerBlock)};
+}
+
+}  // namespace
+
+void ScoreChunks(Stream stream, const Geometry& g, const Step& step, const ChooseArgs& args,
+                 int layer, const float* qkv) {
+  Launch(ScoreChunksKernel, GridOf(g, args), kWarps * kWarp, 0, stream, g, step, args, layer, qkv);
+}
+
+void ScoreTokens(Stream stream, const Geometry& g, const Step& step, const ChooseArgs& args,
+                 int layer, const float* qkv) {
+  Launch(g.cache == Cache::kBf16 ? ScoreTokensKernel<Cache::kBf16> : ScoreTokensKernel<Cache::kF32>,
+         GridOf(g, args), kWarps * kWarp, g.head_dim * static_cast<int>(sizeof(float)), stream, g,
+         step, args, layer, qkv);
+}
+
+}  // namespace folio::cuda
