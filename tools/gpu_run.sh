@@ -107,8 +107,20 @@ serve() { # device
   grep -E '^(long_heads|lm_infinite|full) ' "$out/passkey-$1.txt" | while read -r line; do record "passkey $1" "$line"; done
 }
 
+# The parity tests of two shapes under NVIDIA's checkers.
+sanitize() { # tool
+  if ! command -v compute-sanitizer >/dev/null 2>&1; then
+    record "compute-sanitizer $1" "skipped: there is no compute-sanitizer here"
+    return
+  fi
+  check "compute-sanitizer-$1" compute-sanitizer --tool "$1" --error-exitcode 99 "$here/bin/cuda_tests" \
+    "--gtest_filter=*VerbParity*:*AttentionParity*page16:*AttentionParity*128_mha"
+}
+
 starts
 check cuda_tests "$here/bin/cuda_tests" "--gtest_filter=$(cat "$here/filter")"
+sanitize memcheck
+sanitize racecheck
 speed
 serve_synthetic
 serve cuda
