@@ -53,7 +53,12 @@ class SystemTest(unittest.TestCase):
         return path
 
     def kv_used(self):
+        """As of the last step: a little behind what a client has seen."""
         return self.server.metrics()['folio_kv_cache_bytes{tier="device",state="used"}']
+
+    def kv_used_when_idle(self):
+        wait_for(lambda: self.server.metrics()["folio_num_requests_running"] == 0, "nothing runs")
+        return self.kv_used()
 
     def ask(self, *args):
         result = self.server.folio("--json", "ask", *args)
@@ -197,22 +202,24 @@ class SystemTest(unittest.TestCase):
         self.server.folio("docs", "delete", "bad-text")
 
     def test_interrupt_cancels_on_the_server(self):
-        before = self.kv_used()
+        before = self.kv_used_when_idle()
         process = self.server.start_folio("--json", "ask", "--question", "Once", "--max-new-tokens", 16000,
                                           "--strategy", "full", "--ignore-eos")
+        self.addCleanup(process.kill)
         for line in process.stdout:
             if '"delta"' in line:
                 break
-        self.assertGreater(self.kv_used(), before)
+        wait_for(lambda: self.kv_used() > before, "a running request holds pages")
         process.send_signal(signal.SIGINT)
         process.communicate()
         self.assertEqual(process.returncode, 130)
         wait_for(lambda: self.kv_used() == before, "the pages of a cancelled request are free")
 
     def test_killed_client_frees_its_pages_too(self):
-        before = self.kv_used()
+        before = self.kv_used_when_idle()
         process = self.server.start_folio("--json", "ask", "--question", GRASS * 30, "--max-new-tokens", 16000,
                                           "--ignore-eos")
+        self.addCleanup(process.kill)
         for line in process.stdout:
             if '"delta"' in line:
                 break
@@ -229,7 +236,7 @@ class SystemTest(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
 
     def test_load_with_cancellations_leaves_nothing_behind(self):
-        before = self.kv_used()
+        before = self.kv_used_when_idle()
         result = subprocess.run(
             [str(BIN / "folio-loadtest"), "--server", self.server.address, "--concurrency", "16",
              "--num-requests", "300", "--strategies", "full:1,lm_infinite:1,long_heads:1",
