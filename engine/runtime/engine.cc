@@ -13,25 +13,10 @@
 #include "engine/base/status_macros.h"
 #include "engine/runtime/engine_thread.h"
 #include "engine/runtime/loaded_model.h"
+#include "engine/runtime/transformer_runner.h"
 
 namespace folio {
 namespace {
-
-// Runs scheduled steps on the loaded model.
-class TransformerRunner final : public EngineLoop::StepRunner {
- public:
-  explicit TransformerRunner(Transformer* transformer)
-      : transformer_(transformer), runner_(transformer) {}
-
-  void Start(const std::vector<ScheduledTokens>& step) override { runner_.Start(step); }
-  ModelRunner::Results Finish() override { return runner_.Finish(); }
-  bool runs_ahead() const override { return transformer_->runs_ahead(); }
-  absl::Status status() const override { return transformer_->status(); }
-
- private:
-  Transformer* const transformer_;
-  ModelRunner runner_;
-};
 
 class EngineImpl final : public Engine {
  public:

@@ -3,7 +3,7 @@
 #include <variant>
 
 #include "engine/attention/attention_registry.h"
-#include "engine/runtime/engine_loop.h"
+#include "engine/runtime/transformer_runner.h"
 #include "gtest/gtest.h"
 #include "tests/cuda/parity_rig.h"
 #include "tests/engine/test_model.h"
@@ -27,19 +27,6 @@ class Collector final : public EventSink {
   std::vector<float> logprobs;
   size_t spans = 0;
   bool completed = false;
-};
-
-class Runner final : public EngineLoop::StepRunner {
- public:
-  explicit Runner(Transformer* transformer) : transformer_(transformer), runner_(transformer) {}
-  void Start(const std::vector<ScheduledTokens>& step) override { runner_.Start(step); }
-  ModelRunner::Results Finish() override { return runner_.Finish(); }
-  bool runs_ahead() const override { return transformer_->runs_ahead(); }
-  absl::Status status() const override { return transformer_->status(); }
-
- private:
-  Transformer* const transformer_;
-  ModelRunner runner_;
 };
 
 std::vector<GenerateSpec> Specs(const LoadedModel& model) {
@@ -73,7 +60,7 @@ std::vector<Collector> Answers(std::unique_ptr<Backend> backend) {
   options.max_running_requests = 16;
   const auto model = LoadModel(options, /*tokenizer_required=*/true, std::move(backend));
   EXPECT_TRUE(model.ok()) << model.status();
-  Runner runner((*model)->transformer.get());
+  TransformerRunner runner((*model)->transformer.get());
   EngineLoop loop({.scheduler = {512, 256, 64},
                    .model = (*model)->attention,
                    .max_running_requests = 16,

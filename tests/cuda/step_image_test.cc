@@ -8,6 +8,9 @@
 #include "tests/cuda/parity_rig.h"
 
 namespace folio::cuda {
+
+extern bool recordings_fail;  // of the emulated device
+
 namespace {
 
 using test::AttentionShape;
@@ -181,6 +184,18 @@ TEST_F(StepImageTest, AShapeIsRunThenRecordedThenReplayed) {
     graphs.Run(shape, launch);
   }
   EXPECT_EQ(launches, 505 - 1);
+}
+
+TEST_F(StepImageTest, WhereStepsCannotBeRecordedTheyRunAsTheyAre) {
+  StepGraphs graphs(memory_.get());
+  int launches = 0;
+  recordings_fail = true;
+  for (int n = 0; n < 4; ++n) graphs.Run({}, [&] { ++launches; });
+  recordings_fail = false;
+  EXPECT_FALSE(graphs.records());
+  EXPECT_EQ(graphs.num_replays(), 0);
+  EXPECT_EQ(launches, 4 + 1);  // what was recorded in vain is launched again
+  EXPECT_TRUE(memory_->status().ok());
 }
 
 }  // namespace

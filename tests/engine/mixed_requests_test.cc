@@ -4,7 +4,7 @@
 
 #include "engine/attention/attention_registry.h"
 #include "engine/attention/strategy_registry.h"
-#include "engine/runtime/engine_loop.h"
+#include "engine/runtime/transformer_runner.h"
 #include "gtest/gtest.h"
 #include "tests/engine/letter_tokenizer.h"
 #include "tests/engine/test_model.h"
@@ -27,20 +27,14 @@ class Collector final : public EventSink {
   bool completed = false;
 };
 
-class Runner final : public EngineLoop::StepRunner {
+class Runner final : public TransformerRunner {
  public:
-  explicit Runner(Transformer* transformer) : transformer_(transformer), runner_(transformer) {}
+  using TransformerRunner::TransformerRunner;
   void Start(const std::vector<ScheduledTokens>& step) override {
     most_in_step = std::max(most_in_step, step.size());
-    runner_.Start(step);
+    TransformerRunner::Start(step);
   }
-  ModelRunner::Results Finish() override { return runner_.Finish(); }
-  bool runs_ahead() const override { return transformer_->runs_ahead(); }
   size_t most_in_step = 0;
-
- private:
-  Transformer* const transformer_;
-  ModelRunner runner_;
 };
 
 class MixedRequests : public testing::Test {

@@ -65,8 +65,28 @@ void CudaMemory::ReadAsync(void* host, const void* from, int64_t bytes) {
 
 void CudaMemory::Finish() { Note(cuda::Finish(stream_)); }
 
+bool CudaMemory::BeginRecording() {
+  recording_failed_ = cuda::BeginRecording(stream_) != nullptr;
+  recording_ = !recording_failed_;
+  return recording_;
+}
+
+Graph CudaMemory::EndRecording() {
+  Graph graph = nullptr;
+  recording_failed_ |= cuda::EndRecording(stream_, &graph) != nullptr;
+  recording_ = false;
+  if (!recording_failed_) return graph;
+  LaunchError();  // is forgotten with it
+  FreeGraph(graph);
+  return nullptr;
+}
+
 void CudaMemory::Note(Error error) {
   if (error == nullptr || !status_.ok()) return;
+  if (recording_) {
+    recording_failed_ = true;
+    return;
+  }
   status_ = absl::InternalError(absl::StrCat("CUDA: ", error));
 }
 

@@ -35,6 +35,11 @@ class CudaMemory final : public Memory {
   int64_t num_moves() const { return num_moves_; }
   // Keeps the first error.
   void Note(Error error);
+
+  // Between the two calls nothing runs, and errors are those of the recording alone.
+  bool BeginRecording();
+  // nullptr: the recording failed, and nothing has happened.
+  Graph EndRecording();
   const absl::Status& status() const { return status_; }
 
   const DeviceInfo& info() const { return info_; }
@@ -50,6 +55,8 @@ class CudaMemory final : public Memory {
   int64_t available_bytes_ = 0;
   int64_t num_moves_ = 0;
   absl::Status status_;
+  bool recording_ = false;
+  bool recording_failed_ = false;
   std::vector<float> read_;
 };
 

@@ -64,6 +64,9 @@ void FreeEvent(Event) {}
 Error Record(Stream, Event) { return nullptr; }
 Error WaitFor(Event) { return nullptr; }
 
+// For tests.
+bool recordings_fail = false;
+
 Error BeginRecording(Stream) {
   RecordInto(new Work);
   return nullptr;
@@ -71,7 +74,7 @@ Error BeginRecording(Stream) {
 
 Error EndRecording(Stream, Graph* graph) {
   *graph = RecordInto(nullptr);
-  return nullptr;
+  return recordings_fail ? "this device records nothing" : nullptr;
 }
 
 Error LaunchGraph(Stream, Graph graph) {

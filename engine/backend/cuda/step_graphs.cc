@@ -11,39 +11,43 @@ constexpr size_t kMaxGraphs = 128;
 }  // namespace
 
 void StepGraphs::Run(const StepShape& shape, absl::FunctionRef<void()> launch) {
+  if (!records_) return launch();
   if (num_moves_ != memory_->num_moves()) Clear();
   const auto [found, is_new] = entries_.try_emplace(shape);
   Entry& entry = found->second;
   entry.last_use = ++clock_;
   if (is_new) {
     launch();
-    // A workspace may have grown now.
     if (entries_.size() > kMaxGraphs) DropOldest();
     return;
   }
-  if (entry.graph == nullptr) {
-    Record(&entry, launch);
-  } else {
+  if (entry.graph != nullptr) {
     ++num_replays_;
+  } else if (!Record(&entry, launch)) {
+    records_ = false;
+    return launch();
   }
-  if (entry.graph != nullptr) memory_->Note(LaunchGraph(memory_->stream(), entry.graph));
+  memory_->Note(LaunchGraph(memory_->stream(), entry.graph));
 }
 
-void StepGraphs::Record(Entry* entry, absl::FunctionRef<void()> launch) {
-  memory_->Note(BeginRecording(memory_->stream()));
+bool StepGraphs::Record(Entry* entry, absl::FunctionRef<void()> launch) {
+  if (!memory_->BeginRecording()) return false;
   launch();
-  memory_->Note(EndRecording(memory_->stream(), &entry->graph));
+  entry->graph = memory_->EndRecording();
+  return entry->graph != nullptr;
 }
 
 void StepGraphs::DropOldest() {
   const auto oldest = std::min_element(
       entries_.begin(), entries_.end(),
       [](const auto& a, const auto& b) { return a.second.last_use < b.second.last_use; });
+  memory_->Finish();  // it may still run
   FreeGraph(oldest->second.graph);
   entries_.erase(oldest);
 }
 
 void StepGraphs::Clear() {
+  if (!entries_.empty()) memory_->Finish();
   for (const auto& [shape, entry] : entries_) FreeGraph(entry.graph);
   entries_.clear();
   num_moves_ = memory_->num_moves();

@@ -22,13 +22,15 @@ class StepGraphs {
   void Run(const StepShape& shape, absl::FunctionRef<void()> launch);
 
   int64_t num_replays() const { return num_replays_; }
+  // False once a step could not be recorded: all steps run as they are from then on.
+  bool records() const { return records_; }
 
  private:
   struct Entry {
     Graph graph = nullptr;
     int64_t last_use = 0;
   };
-  void Record(Entry* entry, absl::FunctionRef<void()> launch);
+  bool Record(Entry* entry, absl::FunctionRef<void()> launch);
   void DropOldest();
   void Clear();
 
@@ -37,6 +39,7 @@ class StepGraphs {
   int64_t num_moves_ = 0;  // of the memory, when the graphs were recorded
   int64_t clock_ = 0;
   int64_t num_replays_ = 0;
+  bool records_ = true;
 };
 
 }  // namespace folio::cuda
