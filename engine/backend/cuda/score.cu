@@ -49,7 +49,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   if (select.order == Selection::kLast) return;
   const int64_t size = ChunkCandidates(*at.s, at.i);
   const int64_t tile = int64_t{blockIdx.z} * kTilesPerBlock + threadIdx.x / kWarp;
-  if (tile * kTileTokens > size) return;
+  if (size == 0 || tile * kTileTokens > size) return;
   int first_head = head;
   int num_heads = 1;
   if (select.share == Selection::kGroup) {
