@@ -41,17 +41,18 @@ RUN set -eu; \
     apt-get install -y --no-install-recommends cuda-nvcc-13-0 cuda-cudart-dev-13-0 libcublas-dev-13-0
 
 COPY . .
-# The first cmake sets what ./dev leaves as it finds it. cuBLAS, which the server loads when it opens a GPU, is copied under its
-# sonames: the runtime stage then needs no repository of NVIDIA's.
+# The first cmake sets what ./dev leaves as it finds it: the architectures of ./dev cuda. cuBLASLt, which the server loads when
+# it opens a GPU, is copied under its soname: the runtime stage then needs no repository of NVIDIA's.
 RUN set -eu; \
     export PATH="/usr/local/cuda/bin:${PATH}"; \
-    cmake -S . -B build/release -G Ninja -DFOLIO_CUDA="${CUDA}"; \
+    cmake -S . -B build/release -G Ninja -DFOLIO_CUDA="${CUDA}" \
+      -DCMAKE_CUDA_ARCHITECTURES="80-real;90-real;100-real;100-virtual"; \
     ./dev build; \
     mkdir -p /out/bin /out/lib; \
     strip --strip-debug -o /out/bin/folio-server build/release/bin/folio-server; \
     strip --strip-debug -o /out/bin/folio build/release/bin/folio; \
     if [ "${CUDA}" = 1 ]; then \
-      cp -L /usr/local/cuda/lib64/libcublas.so.13 /usr/local/cuda/lib64/libcublasLt.so.13 /out/lib/; \
+      cp -L /usr/local/cuda/lib64/libcublasLt.so.13 /out/lib/; \
     fi
 
 FROM ${BASE} AS runtime
