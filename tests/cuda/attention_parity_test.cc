@@ -116,7 +116,10 @@ class AttentionParity : public testing::TestWithParam<AttentionShape> {
 
   double Limit() const { return GetParam().dtype == DType::kF32 ? 1e-5 : 1e-2; }
 
-  std::mt19937_64 random_{std::random_device{}()};
+  const unsigned seed_ = std::random_device{}();
+  // Said with a failure: put it here to see it again.
+  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+  std::mt19937_64 random_{seed_};
   AttentionRig reference_;
   AttentionRig tested_;
   std::vector<std::string> names_;

@@ -80,7 +80,10 @@ class VerbParity : public testing::Test {
   }
   bool IsTested(const Backend* backend) const { return backend == tested_.get(); }
 
-  std::mt19937_64 random_{std::random_device{}()};
+  const unsigned seed_ = std::random_device{}();
+  // Said with a failure: put it here to see it again.
+  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
+  std::mt19937_64 random_{seed_};
   std::unique_ptr<Backend> reference_;
   std::unique_ptr<Backend> tested_;
   std::vector<std::unique_ptr<KvStore>> stores_;
