@@ -83,6 +83,13 @@ class Backend {
   // geometry.
   virtual absl::Status SetupAttention(const AttentionSetup& setup) = 0;
 
+  // While a step is planned, once per slice and before StartStep: takes the memory that the verbs
+  // need for this slice beside those taken before, `first` being the first of a step. Errors:
+  // RESOURCE_EXHAUSTED, and the slice is not taken; the others can run.
+  virtual absl::Status Reserve(const SequenceSlice& /*slice*/, bool /*first*/) {
+    return absl::OkStatus();
+  }
+
   // Starts one step: `verbs` calls the verbs below for the batch that it is given, which may have
   // more rows than `batch`. A backend may record what they do, and repeat that for a later step
   // which looks the same instead of calling them.

@@ -30,6 +30,11 @@ class Transformer {
   // in the vocabulary, pages for every token of every slice.
   void Run(const StepBatch& batch, std::vector<Sample>* samples);
 
+  // Before Start, once per slice (Backend::Reserve).
+  absl::Status Reserve(const SequenceSlice& slice, bool first) {
+    return backend_->Reserve(slice, first);
+  }
+
   // The same in two halves (Backend::StartStep).
   void Start(const StepBatch& batch);
   void Finish(std::vector<Sample>* samples);

@@ -35,6 +35,10 @@ class EngineLoop {
   class StepRunner {
    public:
     virtual ~StepRunner() = default;
+    // Makes room for one more part of the step that Start is to be given next (Backend::Reserve).
+    virtual absl::Status Reserve(const ScheduledTokens& /*part*/, bool /*first*/) {
+      return absl::OkStatus();
+    }
     virtual void Start(const std::vector<ScheduledTokens>& step) = 0;
     // Waits for the oldest step that was started.
     virtual ModelRunner::Results Finish() = 0;
@@ -48,7 +52,10 @@ class EngineLoop {
       : options_(options),
         store_(store),
         runner_(runner),
-        scheduler_(options.scheduler, store),
+        scheduler_(options.scheduler, store,
+                   [runner](const ScheduledTokens& part, bool first) {
+                     return runner->Reserve(part, first);
+                   }),
         documents_(options.model, &scheduler_, store),
         scorings_(options.model, &scheduler_, store, &documents_) {}
 

@@ -5,10 +5,9 @@
 
 namespace folio {
 
-void ModelRunner::AddSlice(const ScheduledTokens& part) {
+SequenceSlice ModelRunner::SliceOf(const ScheduledTokens& part) {
   Sequence* sequence = part.sequence;
-  SequenceSlice& slice = batch_.slices.emplace_back();
-  slice.row_begin = batch_.num_rows;
+  SequenceSlice slice;
   slice.num_rows = part.num_tokens;
   slice.first_position = sequence->num_in_kv;
   slice.plan = &sequence->plan;
@@ -18,6 +17,13 @@ void ModelRunner::AddSlice(const ScheduledTokens& part) {
   slice.summaries = sequence->kv.summaries;
   slice.pending_queries = &sequence->kv.pending_queries;
   slice.picks = sequence->picks;
+  return slice;
+}
+
+void ModelRunner::AddSlice(const ScheduledTokens& part) {
+  const Sequence* sequence = part.sequence;
+  batch_.slices.push_back(SliceOf(part));
+  batch_.slices.back().row_begin = batch_.num_rows;
   batch_.num_rows += part.num_tokens;
   for (int i = 0; i < part.num_tokens; ++i) {
     int32_t token = sequence->token(sequence->num_in_kv + i);

@@ -35,6 +35,10 @@ class ModelRunner {
     std::vector<Scores> scores;
   };
 
+  // Makes room on the device for one more part of the step that Start is to be given next.
+  absl::Status Reserve(const ScheduledTokens& part, bool first) {
+    return transformer_->Reserve(SliceOf(part), first);
+  }
   // Starts a step. A token that is kNotDrawnYet is one that the step before it draws.
   void Start(const std::vector<ScheduledTokens>& step);
   // Waits for the oldest step that was started. Results mean nothing once the device has failed.
@@ -50,6 +54,7 @@ class ModelRunner {
     // Of each task: whose token it draws; nobody's: it scores.
     std::vector<std::optional<RequestId>> draws;
   };
+  static SequenceSlice SliceOf(const ScheduledTokens& part);
   void AddSlice(const ScheduledTokens& part);
   void AddLogits(const ScheduledTokens& part, Started* started);
 

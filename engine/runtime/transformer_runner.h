@@ -13,6 +13,9 @@ class TransformerRunner : public EngineLoop::StepRunner {
   explicit TransformerRunner(Transformer* transformer)
       : transformer_(transformer), runner_(transformer) {}
 
+  absl::Status Reserve(const ScheduledTokens& part, bool first) override {
+    return runner_.Reserve(part, first);
+  }
   void Start(const std::vector<ScheduledTokens>& step) override { runner_.Start(step); }
   ModelRunner::Results Finish() override { return runner_.Finish(); }
   bool runs_ahead() const override { return transformer_->runs_ahead(); }

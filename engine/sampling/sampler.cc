@@ -4,14 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "engine/base/splitmix.h"
+
 namespace folio {
 namespace {
-
-uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-  return z ^ (z >> 31);
-}
 
 // log(sum(exp(logits))).
 double LogSumExp(std::span<const float> logits) {
@@ -41,7 +37,7 @@ int32_t ArgMax(std::span<const float> logits) {
 
 double UniformAt(uint64_t seed, uint64_t counter) {
   const uint64_t bits =
-      Mix(Mix(seed + 0x9e3779b97f4a7c15ull) + 0x9e3779b97f4a7c15ull * (counter + 1));
+      SplitMix64(SplitMix64(seed + 0x9e3779b97f4a7c15ull) + 0x9e3779b97f4a7c15ull * (counter + 1));
   return static_cast<double>(bits >> 11) * 0x1p-53;
 }
 

@@ -79,20 +79,27 @@ void Scheduler::PlanPrefills(int budget, std::vector<ScheduledTokens>* step) con
   std::erase_if(*step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
 }
 
+absl::Status Scheduler::Provide(const ScheduledTokens& part, bool first) {
+  Sequence* sequence = part.sequence;
+  const absl::Status status =
+      store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv);
+  return status.ok() && reserve_ ? reserve_(part, first) : status;
+}
+
 std::vector<ScheduledTokens> Scheduler::NextStep(std::vector<Failure>* failures) {
   std::vector<ScheduledTokens> step;
   int budget = options_.step_tokens;
   PlanDecodes(&budget, &step);
   PlanPrefills(budget, &step);
+  bool first = true;
   for (ScheduledTokens& part : step) {
-    Sequence* sequence = part.sequence;
-    absl::Status status =
-        store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv);
-    if (!status.ok()) {
-      failures->push_back({sequence, std::move(status)});
+    if (absl::Status status = Provide(part, first); !status.ok()) {
+      failures->push_back({part.sequence, std::move(status)});
       part.num_tokens = 0;
+    } else {
+      first = false;
     }
-    sequence->num_scheduled = part.num_tokens;
+    part.sequence->num_scheduled = part.num_tokens;
   }
   std::erase_if(step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
   return step;

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,7 +30,11 @@ struct ScheduledTokens {
 // proposes, Commit alone advances counters. Engine thread only; borrows sequences and the store.
 class Scheduler {
  public:
-  Scheduler(const SchedulerOptions& options, KvStore* store) : options_(options), store_(store) {}
+  // Memory beside the cache that one more part of a step needs, `first` being the first of it.
+  using Reserve = std::function<absl::Status(const ScheduledTokens& part, bool first)>;
+
+  Scheduler(const SchedulerOptions& options, KvStore* store, Reserve reserve = {})
+      : options_(options), store_(store), reserve_(std::move(reserve)) {}
 
   // Bytes a sequence must reserve before it runs.
   int64_t BytesNeeded(const Sequence& sequence) const;
@@ -48,9 +54,9 @@ class Scheduler {
 
   // The next step: one token of every decoding sequence first, then prefills, the one with the
   // least left first, each with a fair part of the token budget; what is left over goes to the
-  // oldest. Pages for all tokens are allocated; a sequence that gets none is left out of the step
-  // and put into `failures` (a device may refuse what was reserved). Empty if there is nothing to
-  // run.
+  // oldest. Pages for all tokens are allocated, and what else the step needs is reserved; a
+  // sequence that gets none is left out of the step and put into `failures`. Empty if there is
+  // nothing to run.
   struct Failure {
     Sequence* sequence = nullptr;
     absl::Status status;
@@ -64,10 +70,12 @@ class Scheduler {
 
  private:
   void PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const;
+  absl::Status Provide(const ScheduledTokens& part, bool first);
   void PlanPrefills(int budget, std::vector<ScheduledTokens>* step) const;
 
   const SchedulerOptions options_;
   KvStore* const store_;
+  const Reserve reserve_;
   std::vector<Sequence*> running_;  // in order of admission
 };
 

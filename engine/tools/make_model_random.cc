@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "engine/base/half.h"
+#include "engine/base/splitmix.h"
 
 namespace folio {
 namespace {
@@ -44,9 +45,7 @@ double NormalQuantile(double p, double start) {
 RandomBits::RandomBits(uint64_t seed) {
   for (uint64_t& word : state_) {
     seed += 0x9e3779b97f4a7c15u;
-    uint64_t mixed = (seed ^ (seed >> 30)) * 0xbf58476d1ce4e5b9u;
-    mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-    word = mixed ^ (mixed >> 31);
+    word = SplitMix64(seed);
   }
 }
 

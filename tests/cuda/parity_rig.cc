@@ -139,6 +139,7 @@ std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
     slice.summaries = stream.kv.summaries;
     slice.pending_queries = &stream.kv.pending_queries;
     slice.picks = stream.picks;
+    if (!backend_->Reserve(slice, batch.slices.size() == 1).ok()) std::abort();
     batch.num_rows += part.count;
   }
   batch.tokens.assign(batch.num_rows, 0);
@@ -148,6 +149,7 @@ std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
     Poison(backend_.get(), outputs_[layer]);
     Write(backend_.get(), qkv[layer], inputs_[layer].data());
   }
+  if (on_reserved) on_reserved();
   std::vector<Sample> samples;
   backend_->RunStep(
       batch,

@@ -1,6 +1,7 @@
 // The same work on the CPU backend and on the one under test.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -64,6 +65,8 @@ class AttentionRig {
   // Chunks that the last row of a stream chose in the last step.
   const ChunkPicks& picks(int stream) const { return *streams_[stream]->picks; }
   Backend* backend() { return backend_.get(); }
+  // Called in each step when all memory for it was taken.
+  std::function<void()> on_reserved;
 
  private:
   struct Stream {

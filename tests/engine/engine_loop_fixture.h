@@ -40,7 +40,15 @@ inline const KvGeometry kGeometry{.num_layers = 1,
 // Always answers with token 5; records what ran.
 class FakeRunner final : public EngineLoop::StepRunner {
  public:
+  absl::Status Reserve(const ScheduledTokens& part, bool first) override {
+    num_reserved = first ? 1 : num_reserved + 1;
+    if (part.sequence->id != 0 && part.sequence->id == has_no_room) {
+      return absl::ResourceExhaustedError("the device has no room for this one");
+    }
+    return absl::OkStatus();
+  }
   void Start(const std::vector<ScheduledTokens>& step) override {
+    EXPECT_GE(num_reserved, step.size());
     ModelRunner::Results& results = started_.emplace_back();
     most_started = std::max(most_started, started_.size());
     ++steps;
@@ -69,6 +77,8 @@ class FakeRunner final : public EngineLoop::StepRunner {
   absl::Status device;
   bool ahead = false;
   size_t most_started = 0;
+  RequestId has_no_room = 0;
+  size_t num_reserved = 0;
 
  private:
   std::deque<ModelRunner::Results> started_;

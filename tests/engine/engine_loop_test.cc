@@ -318,6 +318,17 @@ TEST_F(EngineLoopTest, ARequestThatGetsNoMemoryFailsAlone) {
   EXPECT_EQ(store_->reserved_bytes(), 0);
 }
 
+TEST_F(EngineLoopTest, ARequestThatTheDeviceHasNoRoomForFailsAlone) {
+  runner_.has_no_room = 1;
+  auto failed = Submit(1, Spec(10, 20));
+  auto other = Submit(2, Spec(10, 20));
+  RunUntilIdle();
+  EXPECT_EQ(failed->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(failed->status().message().find("no room for this one"), std::string::npos);
+  EXPECT_EQ(other->tokens(), 20);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
 // A question that reads a document under another strategy waits for a rendition of it.
 TEST_F(EngineLoopTest, ARenditionThatGetsNoMemoryFailsThoseThatWaitForIt) {
   Upload("book", 40);

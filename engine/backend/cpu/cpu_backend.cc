@@ -14,6 +14,7 @@
 #include "engine/backend/cpu/kv_writer.h"
 #include "engine/backend/cpu/rope_tables.h"
 #include "engine/base/half.h"
+#include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/worker_pool.h"
 #include "engine/sampling/sampler.h"
@@ -100,10 +101,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackRandom(int64_t row
   std::vector<uint16_t> values(rows * cols);
   pool_.ParallelFor(rows, [&](int64_t row, int) {
     for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
-      uint64_t z = seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u;
-      z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-      z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-      z ^= z >> 31;
+      const uint64_t z = SplitMix64(seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u);
       const float uniform = static_cast<float>(z >> 40) * 0x1p-23f - 1.0f;
       values[i] = FloatToBf16(1.7320508f * deviation * uniform);
     }

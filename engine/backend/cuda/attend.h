@@ -27,7 +27,8 @@ FOLIO_DEVICE float ScaleOf(const Step& step, const Slice& s, int layer, int row)
 }
 
 // Merges what the warps of a block saw: states [kAttendWarps][heads_apart][head_dim + 2]. Writes
-// the result, or the block's part of it where the visits are split.
+// the result, or the block's part of it where the visits are split: at the place of the row in its
+// list.
 FOLIO_DEVICE void WriteRow(const AttendArgs& a, int row, int first_head, int num_heads,
                            int heads_apart, const float* states) {
   const Geometry& g = a.g;
@@ -39,9 +40,10 @@ FOLIO_DEVICE void WriteRow(const AttendArgs& a, int row, int first_head, int num
     const float* of_head = states + h * stride;
     const Merged merged = MergeStates(of_head, kAttendWarps, heads_apart * stride, g.head_dim);
     const int64_t at = int64_t{row} * g.num_heads + first_head + h;
+    const int64_t part = int64_t{blockIdx.x} * g.num_heads + first_head + h;
     const bool whole = num_splits == 1;
     float* to =
-        whole ? a.out + at * g.head_dim : a.partial + (at * num_splits + blockIdx.z) * stride;
+        whole ? a.out + at * g.head_dim : a.partial + (part * num_splits + blockIdx.z) * stride;
     const float factor = whole ? 1.0f / merged.sum : 1.0f;
     for (int d = lane; d < g.head_dim; d += kWarp) {
       to[d] =

@@ -1,8 +1,10 @@
 #include "engine/backend/cuda/cuda_attention.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "engine/backend/cuda/kernels.h"
+#include "engine/base/status_macros.h"
 
 namespace folio::cuda {
 namespace {
@@ -38,6 +40,14 @@ struct UsualSizes {
 
 }  // namespace
 
+absl::Status CudaAttention::PicksSpace::Reserve(int64_t num_rows, int num_heads, int capacity) {
+  const int64_t count = num_rows * num_heads;
+  FOLIO_RETURN_IF_ERROR(chosen.Reserve<int64_t>(count * capacity));
+  FOLIO_RETURN_IF_ERROR(ranked.Reserve<int64_t>(count * capacity));
+  FOLIO_RETURN_IF_ERROR(scores.Reserve<float>(count * capacity));
+  return counts.Reserve<int>(count);
+}
+
 Picks CudaAttention::PicksSpace::Get(int64_t num_rows, int num_heads, int capacity) {
   const int64_t count = num_rows * num_heads;
   return {capacity, chosen.Get<int64_t>(count * capacity), ranked.Get<int64_t>(count * capacity),
@@ -48,6 +58,7 @@ CudaAttention::CudaAttention(CudaMemory* memory, const AttentionSetup& setup,
                              const Geometry& geometry)
     : memory_(memory),
       geometry_(geometry),
+      max_step_rows_(setup.max_step_rows),
       scores_(memory),
       partial_(memory),
       states_(memory),
@@ -69,6 +80,30 @@ int64_t CudaAttention::WorkspaceBytes(const KvGeometry& geometry, int max_step_r
   const int64_t pick_bytes = 2 * sizeof(int64_t) + sizeof(float);
   return 4 * (sizes.scores + sizes.partial + sizes.states + sizes.lists) +
          choices * (kUsualPicks * pick_bytes + 4);
+}
+
+absl::Status CudaAttention::Reserve(const StepShape& shape) {
+  const int heads = geometry_.num_heads;
+  // As InBatches asks for them, of candidates that are padded or not.
+  const int64_t candidates = static_cast<int64_t>(std::bit_ceil(
+      static_cast<uint64_t>(std::max(shape.chunk_candidates, shape.token_candidates))));
+  if (shape.max_chunk_tokens > 0 || shape.token_picks > 0) {
+    const int64_t of_row = candidates * heads;
+    FOLIO_RETURN_IF_ERROR(
+        scores_.Reserve<float>(std::max(of_row, std::min(kScoreFloats, max_step_rows_ * of_row))));
+  }
+  if (shape.token_picks > 0) {
+    FOLIO_RETURN_IF_ERROR(token_space_.Reserve(max_step_rows_, heads, shape.token_picks));
+  }
+  if (shape.max_chunk_tokens == 0) return absl::OkStatus();
+  const int capacity = std::max(kUsualPicks, shape.chunk_picks);
+  FOLIO_RETURN_IF_ERROR(chunk_space_.Reserve(max_step_rows_, heads, capacity));
+  if (shape.num_choosing_rows == 0) return absl::OkStatus();
+  // As AttendTiles does: of one KV head, or of as many as have room.
+  const int64_t all = StateFloats(shape.num_choosing_rows, heads, capacity);
+  const int64_t of_kv_head = StateFloats(shape.num_choosing_rows, geometry_.group(), capacity);
+  FOLIO_RETURN_IF_ERROR(states_.Reserve<float>(std::max(of_kv_head, std::min(kStateFloats, all))));
+  return lists_.Reserve<int>(ListInts(shape, heads, capacity));
 }
 
 void CudaAttention::BeginStep(const StepImage& image) {
@@ -141,19 +176,19 @@ int CudaAttention::NumSplits(int num_rows) const {
 void CudaAttention::AttendRows(int layer, const float* qkv, float* out) {
   const Step& step = image_->step();
   const StepShape& shape = image_->shape();
-  const auto partial = [&](int splits) -> float* {
-    const int64_t states = int64_t{shape.num_rows} * geometry_.num_heads * splits;
+  const auto partial = [&](int num_rows, int splits) -> float* {
+    const int64_t states = int64_t{num_rows} * geometry_.num_heads * splits;
     return splits == 1 ? nullptr : partial_.Get<float>(states * (geometry_.head_dim + 2));
   };
   if (shape.num_plain_rows > 0) {
     const int splits = NumSplits(shape.num_plain_rows);
     AttendPlainRows(memory_->stream(), geometry_, step, picks_, tokens_, layer, qkv, splits,
-                    partial(splits), out);
+                    partial(shape.num_plain_rows, splits), out);
   }
   if (shape.num_tensor_rows > 0) {
     const int splits = NumSplits(shape.num_tensor_rows);
     AttendTensorRows(memory_->stream(), geometry_, step, picks_, tokens_, layer, qkv, splits,
-                     partial(splits), out);
+                     partial(shape.num_tensor_rows, splits), out);
   }
 }
 
@@ -161,10 +196,14 @@ int64_t CudaAttention::StateFloats(int64_t num_rows, int num_heads, int capacity
   return num_rows * num_heads * (capacity + 1) * (geometry_.head_dim + 2);
 }
 
+int64_t CudaAttention::ListInts(const StepShape& shape, int num_heads, int capacity) {
+  return int64_t{num_heads} *
+         (4 * int64_t{shape.num_lists} + 2 + int64_t{shape.num_choosing_rows} * capacity);
+}
+
 ChunkLists CudaAttention::ListsFor(const StepShape& shape, int num_heads, int capacity) {
   const int64_t lists = int64_t{num_heads} * shape.num_lists;
-  const int64_t entries = int64_t{num_heads} * shape.num_choosing_rows * capacity;
-  int* base = lists_.Get<int>(4 * lists + 2 * num_heads + entries);
+  int* base = lists_.Get<int>(ListInts(shape, num_heads, capacity));
   return {base, base + lists, base + 2 * lists, base + 3 * lists + num_heads,
           base + 4 * lists + 2 * num_heads};
 }

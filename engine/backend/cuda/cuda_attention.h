@@ -9,8 +9,12 @@ namespace folio::cuda {
 class CudaAttention {
  public:
   // Takes its memory for steps of setup.max_step_rows at once; what an unusual request needs beyond
-  // that is taken when it comes.
+  // that is taken when it comes, by Reserve.
   CudaAttention(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry);
+
+  // Takes what the choices of a step of this shape (StepImage::Measure) need. Errors:
+  // RESOURCE_EXHAUSTED.
+  absl::Status Reserve(const StepShape& shape);
 
   // Of the step that follows. Its choices have room.
   void BeginStep(const StepImage& image);
@@ -28,6 +32,7 @@ class CudaAttention {
   struct PicksSpace {
     explicit PicksSpace(CudaMemory* memory)
         : chosen(memory), ranked(memory), scores(memory), counts(memory) {}
+    absl::Status Reserve(int64_t num_rows, int num_heads, int capacity);
     Picks Get(int64_t num_rows, int num_heads, int capacity);
 
     Workspace chosen;
@@ -44,10 +49,12 @@ class CudaAttention {
   void AttendTiles(int layer, const float* qkv, float* out);
   int NumSplits(int num_rows) const;
   int64_t StateFloats(int64_t num_rows, int num_heads, int capacity) const;
+  static int64_t ListInts(const StepShape& shape, int num_heads, int capacity);
   ChunkLists ListsFor(const StepShape& shape, int num_heads, int capacity);
 
   CudaMemory* const memory_;
   const Geometry geometry_;
+  const int max_step_rows_;
   Workspace scores_;
   Workspace partial_;
   Workspace states_;

@@ -57,13 +57,14 @@ class CudaBackend final : public Backend {
   int64_t WorkspaceBytes(const KvGeometry& geometry, int max_step_rows,
                          int64_t max_inputs) const override {
     return cuda::CudaAttention::WorkspaceBytes(geometry, max_step_rows, memory_->info()) +
-           max_step_rows * max_inputs * 2;
+           cuda::StepImage::kUsualBytes + max_step_rows * max_inputs * 2;
   }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) override;
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
                                                            uint64_t seed, float deviation) override;
   absl::Status SetupAttention(const AttentionSetup& setup) override;
+  absl::Status Reserve(const SequenceSlice& slice, bool first) override;
   void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override;
   void FinishStep(std::vector<Sample>* samples) override {
     samples->clear();
@@ -101,6 +102,13 @@ class CudaBackend final : public Backend {
   std::optional<cuda::CudaAttention> attention_;
   std::optional<cuda::StepResults> results_;
   cuda::StepGraphs graphs_;
+  // What the slices need that Reserve took.
+  struct Needs {
+    cuda::StepShape shape;
+    int64_t num_frames = 0;
+    int64_t num_picks = 0;
+  };
+  Needs needs_;
   StepBatch padded_;
 };
 
@@ -167,9 +175,22 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
   };
   image_.emplace(memory_.get(), *setup_, geometry_);
   attention_.emplace(memory_.get(), *setup_, geometry_);
-  results_.emplace(memory_.get(), geometry_);
+  results_.emplace(memory_.get(), *setup_, geometry_);
   converted_.Get<uint16_t>(setup.max_step_rows * max_inputs_);
   return status();
+}
+
+absl::Status CudaBackend::Reserve(const SequenceSlice& slice, bool first) {
+  if (!status().ok()) return absl::OkStatus();  // every step says what is wrong
+  Needs needs = first ? Needs() : needs_;
+  image_->Measure(slice, &needs.shape);
+  needs.num_frames += cuda::StepImage::NumFrames(slice);
+  needs.num_picks += results_->NumPicks(slice);
+  FOLIO_RETURN_IF_ERROR(image_->Reserve(slice, needs.num_frames));
+  FOLIO_RETURN_IF_ERROR(attention_->Reserve(needs.shape));
+  FOLIO_RETURN_IF_ERROR(results_->Reserve(needs.num_picks));
+  needs_ = needs;
+  return absl::OkStatus();
 }
 
 // Rows and logits of a bucket: graphs are few.

@@ -117,10 +117,7 @@ FOLIO_KERNEL void FillRandomKernel(int64_t count, uint64_t seed, float deviation
   BeginKernel();
   const int64_t i = ThreadIndex();
   if (i >= count) return;
-  uint64_t z = seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
+  const uint64_t z = SplitMix64(seed * 0xd1b54a32d192ed03u + (i + 1) * 0x9e3779b97f4a7c15u);
   const float uniform = static_cast<float>(z >> 40) / 8388608.0f - 1.0f;
   out[i] = ToBf16(1.7320508f * deviation * uniform);
 }

@@ -1,5 +1,7 @@
 // A device that is this process: its memory is the heap, its kernels run in emulation.cc. Memory is
 // poisoned when it is allocated.
+#include <malloc.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -7,6 +9,11 @@
 #include "engine/backend/cuda/device.h"
 
 namespace folio::cuda {
+
+// For tests: how often memory was asked for, what is held, and how much there is.
+int64_t num_allocations = 0;
+int64_t allocated_bytes = 0;
+int64_t memory_bytes = int64_t{1} << 30;
 
 int NumDevices(Error* why) {
   *why = nullptr;
@@ -18,7 +25,7 @@ Error OpenDevice(int, DeviceInfo* info, Stream* stream, void** blas) {
   // Few enough that small tests split their attention.
   info->num_multiprocessors = 4;
   info->max_shared_bytes = 227 << 10;
-  info->total_bytes = info->free_bytes = int64_t{1} << 30;
+  info->total_bytes = info->free_bytes = memory_bytes;
   *stream = nullptr;
   *blas = nullptr;
   return nullptr;
@@ -27,14 +34,25 @@ Error OpenDevice(int, DeviceInfo* info, Stream* stream, void** blas) {
 void CloseDevice(Stream, void*) {}
 
 Error Allocate(Stream, int64_t bytes, void** base) {
+  ++num_allocations;
+  if (allocated_bytes + bytes > memory_bytes) return "out of memory";
+  if (Error error = AllocateHost(bytes, base)) return error;
+  allocated_bytes += static_cast<int64_t>(malloc_usable_size(*base));
+  return nullptr;
+}
+
+void Free(Stream, void* base) {
+  allocated_bytes -= static_cast<int64_t>(malloc_usable_size(base));
+  std::free(base);
+}
+
+Error AllocateHost(int64_t bytes, void** base) {
   *base = std::malloc(bytes);
   if (*base == nullptr) return "out of memory";
   std::memset(*base, 0xff, bytes);
   return nullptr;
 }
 
-void Free(Stream, void* base) { std::free(base); }
-Error AllocateHost(int64_t bytes, void** base) { return Allocate(nullptr, bytes, base); }
 void FreeHost(void* base) { std::free(base); }
 
 Error Zero(Stream, void* at, int64_t bytes) {

@@ -81,7 +81,7 @@ void ChooseTokens(Stream stream, const Geometry& g, const Step& step, const Pick
 
 // Attention of the rows of step.plain_rows or step.tensor_rows under their stages. The visits of a
 // row are split over num_splits blocks whose partial results `partial`
-// [rows][num_heads][num_splits][head_dim + 2] takes, if that is more than one.
+// [rows of the list][num_heads][num_splits][head_dim + 2] takes, if that is more than one.
 //   bytes: every visible slice once per row and group; 4 d FLOPs per key and head, on tensor cores
 //   16 times as many products per group of up to 16 heads
 void AttendPlainRows(Stream stream, const Geometry& g, const Step& step, const Picks& picks,

@@ -88,8 +88,9 @@ FOLIO_KERNEL void MergeKernel(RowList rows, const float* partial, int num_splits
   const int row = rows.rows[blockIdx.x];
   if (row < 0) return;
   const int64_t at = int64_t{row} * gridDim.y + blockIdx.y;
+  const int64_t place = int64_t{blockIdx.x} * gridDim.y + blockIdx.y;
   const int stride = head_dim + 2;
-  const float* states = partial + at * num_splits * stride;
+  const float* states = partial + place * num_splits * stride;
   const Merged merged = MergeStates(states, num_splits, stride, head_dim);
   for (int d = threadIdx.x; d < head_dim; d += kWarp) {
     out[at * head_dim + d] =

@@ -11,11 +11,9 @@ constexpr int kTilesPerBlock = kWarps;
 
 // A uniform number from what identifies a candidate (chunk_selector.cc: RandomScore).
 FOLIO_DEVICE float RandomScore(int layer, int head, int64_t position, int64_t chunk) {
-  uint64_t z = static_cast<uint64_t>(chunk) + 0x9e3779b97f4a7c15u * (position + 1) +
-               0xd1b54a32d192ed03u * (uint64_t{static_cast<uint32_t>(layer)} << 32 | head);
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  return static_cast<float>((z ^ (z >> 31)) >> 40);
+  const uint64_t z = static_cast<uint64_t>(chunk) + 0x9e3779b97f4a7c15u * (position + 1) +
+                     0xd1b54a32d192ed03u * (uint64_t{static_cast<uint32_t>(layer)} << 32 | head);
+  return static_cast<float>(SplitMix64(z) >> 40);
 }
 
 // Sum over every second dimension of a lane's <q, representation of its chunk>, or of Quest's

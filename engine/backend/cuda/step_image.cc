@@ -81,7 +81,9 @@ StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geom
                     TileSharedBytes(geometry) <= memory->info().max_shared_bytes),
       ropes_(memory, setup.geometry.page_tokens),
       stagings_{Staging(memory), Staging(memory)},
-      device_(memory) {}
+      device_(memory) {
+  device_.Get<std::byte>(kUsualBytes);
+}
 
 bool StepImage::Repeats(const StepBatch& batch) {
   if (batch.slices.empty() || batch.num_rows > kBuckets[std::size(kBuckets) - 1]) return false;
@@ -155,7 +157,11 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
   to.entropy_first_layer =
       plan.entropy.base_length > 1 ? plan.entropy.first_layer : std::numeric_limits<int>::max();
   to.evidence = evidence;
-  FOLIO_RETURN_IF_ERROR(SetRopes(from, &to));
+  FOLIO_ASSIGN_OR_RETURN(const Ropes ropes, RopesOf(from));
+  SetRopes(ropes, &to);
+  SetStages(plan, *ropes.queries, &to);
+  to.list_begin = shape_.num_lists;
+  Measure(from, &shape_);
   SetSelection(plan, &to);
   if (plan.selection.enabled()) to.pending = from.pending_queries->data->data();
   AddChunkTasks(from);
@@ -177,17 +183,22 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
   return absl::OkStatus();
 }
 
+bool StepImage::GoesIntoTiles(const SequenceSlice& from) const {
+  return tensor_cores_ && from.num_rows >= kMinTileRows &&
+         from.plan->IsPromptRow(from.first_position);
+}
+
 // Rows of the slice go into tiles as long as they see the same pages, and else by themselves.
 void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
   const AttentionPlan& plan = *from.plan;
   int in_tiles = 0;
-  if (tensor_cores_ && from.num_rows >= kMinTileRows && plan.IsPromptRow(from.first_position)) {
+  if (GoesIntoTiles(from)) {
     in_tiles = from.num_rows;
     while (in_tiles > 0 &&
            folio::ChoosesTokens(plan, from.first_position + in_tiles - 1, kAnyLayer)) {
       --in_tiles;
     }
-    AddTiles(from, in_tiles, to);
+    AddTiles(from, in_tiles);
   }
   for (int row = in_tiles; row < from.num_rows; ++row) {
     // A tile turns raw keys once for all of its rows; for one row that is not worth while.
@@ -196,7 +207,7 @@ void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
   }
 }
 
-void StepImage::AddTiles(const SequenceSlice& from, int end, Slice* to) {
+void StepImage::AddTiles(const SequenceSlice& from, int end) {
   const AttentionPlan& plan = *from.plan;
   const int most = RowsPerTile(geometry_);
   const int chunk = plan.selection.chunk_tokens;
@@ -210,8 +221,6 @@ void StepImage::AddTiles(const SequenceSlice& from, int end, Slice* to) {
     row += count;
   }
   if (chunk == 0) return;
-  to->list_begin = shape_.num_lists;
-  shape_.num_lists += static_cast<int>((from.first_position + end) / chunk + 1);
   for (int row = 0; row < end; ++row) {
     if (!CoversChunks(plan, from.first_position + row)) continue;
     choosing_place_[from.row_begin + row] = static_cast<int>(choosing_rows_.size());
@@ -253,8 +262,7 @@ int64_t StepImage::ReachOf(const SequenceSlice& from) const {
   return reach;
 }
 
-// Tables with every rotation that a row of the slice may need.
-absl::Status StepImage::SetRopes(const SequenceSlice& from, Slice* to) {
+absl::StatusOr<StepImage::Ropes> StepImage::RopesOf(const SequenceSlice& from) {
   const KvGeometry& g = setup_.geometry;
   const AttentionPlan& plan = *from.plan;
   DeviceRope* rope = ropes_.Get(RotaryOf(from));
@@ -269,20 +277,24 @@ absl::Status StepImage::SetRopes(const SequenceSlice& from, Slice* to) {
       }
     }
   }
-  const float scale = 1.0f / std::sqrt(static_cast<float>(g.head_dim));
-  to->rope = rope->table();
-  to->summary_rope = summary->table();
-  to->scale = scale * rope->logit_factor();
-  to->summary_scale = scale * summary->logit_factor();
-  SetStages(from, *rope, to);
-  return absl::OkStatus();
+  return Ropes{rope, summary};
 }
 
-void StepImage::SetStages(const SequenceSlice& from, const DeviceRope& rope, Slice* to) {
-  const AttentionPlan& plan = *from.plan;
-  const int64_t last = from.first_position + from.num_rows - 1;
-  const int page_tokens = setup_.geometry.page_tokens;
-  int64_t visits = 0;
+absl::Status StepImage::Reserve(const SequenceSlice& slice, int64_t num_frames) {
+  FOLIO_RETURN_IF_ERROR(RopesOf(slice).status());
+  return device_.Reserve<std::byte>(kUsualBytes / 2 +
+                                    num_frames * static_cast<int64_t>(sizeof(int)));
+}
+
+void StepImage::SetRopes(const Ropes& ropes, Slice* to) const {
+  const float scale = 1.0f / std::sqrt(static_cast<float>(setup_.geometry.head_dim));
+  to->rope = ropes.queries->table();
+  to->summary_rope = ropes.summaries->table();
+  to->scale = scale * ropes.queries->logit_factor();
+  to->summary_scale = scale * ropes.summaries->logit_factor();
+}
+
+void StepImage::SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to) {
   for (const AttentionStage& stage : plan.stages) {
     Stage& out = to->stages[to->num_stages++];
     out.keys = static_cast<int>(stage.keys);
@@ -293,6 +305,16 @@ void StepImage::SetStages(const SequenceSlice& from, const DeviceRope& rope, Sli
     out.band_end = stage.band_end;
     out.distance_limit = stage.distance_limit;
     out.fixed = stage.distance == Distance::kPinned ? rope.fixed(stage.distance_limit) : nullptr;
+  }
+}
+
+void StepImage::Measure(const SequenceSlice& slice, StepShape* shape) const {
+  const AttentionPlan& plan = *slice.plan;
+  const int64_t end = slice.first_position + slice.num_rows;
+  const int64_t last = end - 1;
+  const int page_tokens = setup_.geometry.page_tokens;
+  int64_t visits = 0;
+  for (const AttentionStage& stage : plan.stages) {
     if (stage.keys == Keys::kContext && stage.CoversRow(last)) {
       visits += std::min(last, stage.band_end) / page_tokens + 1;
     } else if (stage.keys == Keys::kChunks) {
@@ -301,11 +323,20 @@ void StepImage::SetStages(const SequenceSlice& from, const DeviceRope& rope, Sli
     } else if (stage.keys == Keys::kTopTokens) {
       const int64_t candidates =
           std::max<int64_t>(1, last - stage.band_begin + 1 - plan.retention.num_sinks);
-      shape_.token_candidates = std::max(shape_.token_candidates, candidates);
-      shape_.token_picks = std::max(shape_.token_picks, plan.top_tokens.count);
+      shape->token_candidates = std::max(shape->token_candidates, candidates);
+      shape->token_picks = std::max(shape->token_picks, plan.top_tokens.count);
     }
   }
-  shape_.visits = std::max(shape_.visits, visits);
+  shape->visits = std::max(shape->visits, visits);
+  const ChunkSelection& select = plan.selection;
+  if (!select.enabled()) return;
+  shape->max_chunk_tokens = std::max(shape->max_chunk_tokens, select.chunk_tokens);
+  shape->chunk_picks = std::max(shape->chunk_picks, select.num_free_picks);
+  shape->chunk_candidates =
+      std::max<int64_t>({1, shape->chunk_candidates, end / select.chunk_tokens});
+  if (!GoesIntoTiles(slice)) return;
+  shape->num_lists += static_cast<int>(end / select.chunk_tokens + 1);
+  shape->num_choosing_rows += slice.num_rows;
 }
 
 void StepImage::SetSelection(const AttentionPlan& plan, Slice* to) {
@@ -335,10 +366,6 @@ void StepImage::AddChunkTasks(const SequenceSlice& from) {
        ++c) {
     tasks_.push_back({index, c});
   }
-  shape_.max_chunk_tokens = std::max(shape_.max_chunk_tokens, select.chunk_tokens);
-  shape_.chunk_picks = std::max(shape_.chunk_picks, select.num_free_picks);
-  shape_.chunk_candidates =
-      std::max<int64_t>({1, shape_.chunk_candidates, end / select.chunk_tokens});
 }
 
 // Whatever has an address that kernels are told comes first, and takes as much as in any other step

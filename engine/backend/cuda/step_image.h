@@ -39,6 +39,9 @@ struct StepShape {
 // a frame lies is decided on the device.
 class StepImage {
  public:
+  // What it takes at once: room for far more rows and frames than a step usually has.
+  static constexpr int64_t kUsualBytes = int64_t{4} << 20;
+
   StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry);
 
   // Whether every row is a token of an answer, so that later steps will have the same shape. Such a
@@ -52,20 +55,38 @@ class StepImage {
   absl::Status Build(const StepBatch& batch, bool repeats,
                      const std::vector<EvidencePick*>& evidence);
 
+  // Counts a slice into the shape of a step that has it. What depends on where its rows go is an
+  // upper bound: Build counts that itself.
+  void Measure(const SequenceSlice& slice, StepShape* shape) const;
+  // Takes what Build needs for this slice, in a step whose slices have `num_frames` frames.
+  // Errors: RESOURCE_EXHAUSTED.
+  absl::Status Reserve(const SequenceSlice& slice, int64_t num_frames);
+  static int64_t NumFrames(const SequenceSlice& slice) {
+    return static_cast<int64_t>(slice.pages.size() + slice.sinks.size() + slice.summaries.size());
+  }
+
   const Step& step() const { return step_; }
   const StepShape& shape() const { return shape_; }
   const ChunkTask* chunk_tasks() const { return chunk_tasks_; }
 
  private:
   absl::Status AddSlice(const SequenceSlice& from, EvidencePick* evidence);
-  absl::Status SetRopes(const SequenceSlice& from, Slice* to);
+  // Tables with every rotation that a row of a slice may need: of its queries, and of the
+  // representations that they choose by.
+  struct Ropes {
+    const DeviceRope* queries = nullptr;
+    const DeviceRope* summaries = nullptr;
+  };
+  absl::StatusOr<Ropes> RopesOf(const SequenceSlice& from);
+  void SetRopes(const Ropes& ropes, Slice* to) const;
   int64_t ReachOf(const SequenceSlice& from) const;
   const Rotary& RotaryOf(const SequenceSlice& from);
   void SetSelection(const AttentionPlan& plan, Slice* to);
-  void SetStages(const SequenceSlice& from, const DeviceRope& rope, Slice* to);
+  static void SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to);
   void AddChunkTasks(const SequenceSlice& from);
   void AddRows(const SequenceSlice& from, Slice* to);
-  void AddTiles(const SequenceSlice& from, int end, Slice* to);
+  bool GoesIntoTiles(const SequenceSlice& from) const;
+  void AddTiles(const SequenceSlice& from, int end);
   void Pad();
   absl::Status Upload();
 

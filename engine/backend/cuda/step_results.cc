@@ -22,13 +22,15 @@ T Load(const std::byte* from) {
 
 }  // namespace
 
-StepResults::StepResults(CudaMemory* memory, const Geometry& geometry)
+StepResults::StepResults(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry)
     : memory_(memory),
       geometry_(geometry),
       samples_(memory),
       tops_(memory),
       evidence_(memory),
       stagings_{Staging(memory), Staging(memory)} {
+  samples_.Get<SampleResult>(setup.max_logit_rows);
+  tops_.Get<TopLogprobs>(setup.max_logit_rows);
   for (Event& event : events_) memory_->Note(MakeEvent(&event));
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/backend/backend.h"
 #include "engine/backend/cuda/workspace.h"
 #include "engine/types/attention_plan.h"
 
@@ -15,8 +16,13 @@ namespace folio::cuda {
 // before anybody waits; at most two steps are under way.
 class StepResults {
  public:
-  StepResults(CudaMemory* memory, const Geometry& geometry);
+  StepResults(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry);
   ~StepResults();
+
+  // Picks of the evidence that a slice is asked for.
+  int64_t NumPicks(const SequenceSlice& slice) const;
+  // Takes what the evidence of a step needs. Errors: RESOURCE_EXHAUSTED.
+  absl::Status Reserve(int64_t num_picks) { return evidence_.Reserve<EvidencePick>(num_picks); }
 
   // A new step: makes room for num_logits samples (padding included) and for its evidence.
   void Begin(const StepBatch& batch, int num_logits);
@@ -47,7 +53,6 @@ class StepResults {
     int64_t end = 0;
     bool with_tops = false;
   };
-  int64_t NumPicks(const SequenceSlice& slice) const;
 
   CudaMemory* const memory_;
   const Geometry& geometry_;

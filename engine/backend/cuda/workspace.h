@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/backend/cuda/cuda_memory.h"
+#include "engine/base/status_macros.h"
 
 namespace folio::cuda {
 
@@ -12,20 +13,33 @@ class Workspace {
  public:
   explicit Workspace(CudaMemory* memory) : memory_(memory) {}
 
+  // Grows to `count` values of T. Errors: RESOURCE_EXHAUSTED, and it is as large as it was.
+  template <typename T>
+  absl::Status Reserve(int64_t count) {
+    const int64_t before = buffer_.size();
+    const auto floats =
+        (count * static_cast<int64_t>(sizeof(T)) + 3) / static_cast<int64_t>(sizeof(float));
+    if (before >= floats) return absl::OkStatus();
+    // The device may not have room for both.
+    buffer_ = Buffer();
+    memory_->NoteMove();
+    absl::StatusOr<Buffer> grown = Buffer::Create(memory_, floats);
+    if (grown.ok()) {
+      buffer_ = *std::move(grown);
+      return absl::OkStatus();
+    }
+    if (before > 0) {
+      FOLIO_ASSIGN_OR_RETURN(buffer_, Buffer::Create(memory_, before));
+    }
+    return grown.status();
+  }
+
   // nullptr if there is no memory; the error stays with the memory's status.
   template <typename T>
   T* Get(int64_t count) {
-    const auto floats =
-        (count * static_cast<int64_t>(sizeof(T)) + 3) / static_cast<int64_t>(sizeof(float));
-    if (buffer_.size() < floats) {
-      buffer_ = Buffer();
-      memory_->NoteMove();
-      absl::StatusOr<Buffer> grown = Buffer::Create(memory_, floats);
-      if (!grown.ok()) {
-        memory_->Note("no memory for the workspace; lower --kv-bytes");
-        return nullptr;
-      }
-      buffer_ = *std::move(grown);
+    if (!Reserve<T>(count).ok()) {
+      memory_->Note("no memory for the workspace; lower --kv-bytes");
+      return nullptr;
     }
     return reinterpret_cast<T*>(buffer_.data());
   }
