@@ -48,8 +48,16 @@ FOLIO_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// 2^x, to 2^-22 of it; 0 below 2^-126.
+FOLIO_DEVICE float Exp2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+}
+
 #else
 
+FOLIO_DEVICE float Exp2(float x) { return exp2f(x); }
 FOLIO_DEVICE uint32_t PackBf16(float x, float y) {
   return ToBf16(x) | static_cast<uint32_t>(ToBf16(y)) << 16;
 }
@@ -86,34 +94,13 @@ struct TileState {
   // Turns scores [n][4] of one 16 rows, masked ones minus infinity, into weights.
   template <int kScores>
   FOLIO_DEVICE void Weigh(int m, float (&scores)[kScores][4]) {
+    const float keep[2] = {WeighRow(m, 0, scores), WeighRow(m, 1, scores)};
+    // After some pages the maxima hardly ever move.
+    if (keep[0] == 1.0f && keep[1] == 1.0f) return;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float top = max[m][r];
+    for (int n = 0; n < kColumns; ++n) {
 #pragma unroll
-      for (int n = 0; n < kScores; ++n) {
-        top = fmaxf(top, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
-      }
-      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
-      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
-      const float shift = top == -INFINITY ? 0.0f : top;
-      const float keep = exp2f(max[m][r] - shift);
-      float added = 0;
-#pragma unroll
-      for (int n = 0; n < kScores; ++n) {
-#pragma unroll
-        for (int c = 2 * r; c < 2 * r + 2; ++c) {
-          scores[n][c] = exp2f(scores[n][c] - shift);
-          added += scores[n][c];
-        }
-      }
-      // Each lane sums its own columns; Finish adds them up.
-      sum[m][r] = sum[m][r] * keep + added;
-      max[m][r] = top;
-#pragma unroll
-      for (int n = 0; n < kColumns; ++n) {
-        values[m][n][2 * r] *= keep;
-        values[m][n][2 * r + 1] *= keep;
-      }
+      for (int c = 0; c < 4; ++c) values[m][n][c] *= keep[c / 2];
     }
   }
 
@@ -126,6 +113,33 @@ struct TileState {
         sum[m][r] += __shfl_xor_sync(kAllLanes, sum[m][r], 2);
       }
     }
+  }
+
+  // Of row g + 8 r; returns the factor of what was summed before.
+  template <int kScores>
+  FOLIO_DEVICE float WeighRow(int m, int r, float (&scores)[kScores][4]) {
+    float top = max[m][r];
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+      top = fmaxf(top, fmaxf(scores[n][2 * r], scores[n][2 * r + 1]));
+    }
+    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+    const float shift = top == -INFINITY ? 0.0f : top;
+    const float keep = Exp2(max[m][r] - shift);
+    float added = 0;
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+#pragma unroll
+      for (int c = 2 * r; c < 2 * r + 2; ++c) {
+        scores[n][c] = Exp2(scores[n][c] - shift);
+        added += scores[n][c];
+      }
+    }
+    // Each lane sums its own columns; Finish adds them up.
+    sum[m][r] = sum[m][r] * keep + added;
+    max[m][r] = top;
+    return keep;
   }
 
   // Writes row g (r = 0) or g + 8 of the m-th 16, times `factor`.

@@ -46,19 +46,13 @@ class TileBlock {
  public:
   static constexpr int kRows = kTileWarps * kTilesM * 16;
 
-  FOLIO_DEVICE explicit TileBlock(const Geometry& g) : g_(g) {
-    q_ = DynamicShared<float>();
-    keys_ = reinterpret_cast<uint32_t*>(q_ + kRows * kStride);
-    values_ = keys_ + kTokens * kHalf;
-    parts_ = reinterpret_cast<TilePart*>(values_ + kTokens * kHalf);
-    rows_ = reinterpret_cast<TileRow*>(parts_ + 2);
-  }
+  FOLIO_DEVICE explicit TileBlock(const Geometry& g) : g_(g) {}
   static constexpr int SharedBytes() {
     return kRows * kStride * 4 + 2 * kTokens * kDim * 2 + 2 * static_cast<int>(sizeof(TilePart)) +
            kRows * static_cast<int>(sizeof(TileRow));
   }
 
-  FOLIO_DEVICE TileRow* rows() { return rows_; }
+  FOLIO_DEVICE static TileRow* rows() { return reinterpret_cast<TileRow*>(parts() + 2); }
   FOLIO_DEVICE void Clear() { state_.Clear(); }
 
   // Loads the queries of rows() from qkv, scaled and turned: by `fixed` if that is given, else by
@@ -68,8 +62,8 @@ class TileBlock {
                                 Scale scale_of) {
     const int lane = threadIdx.x % kWarp;
     for (int r = threadIdx.x / kWarp; r < kRows; r += kTileWarps) {
-      const TileRow& at = rows_[r];
-      float* to = q_ + r * kStride;
+      const TileRow& at = rows()[r];
+      float* to = q() + r * kStride;
       if (at.row < 0) {
         for (int d = lane; d < kDim; d += kWarp) to[d] = 0;
         continue;
@@ -105,13 +99,13 @@ class TileBlock {
       rel[m][0] = rel_of(RowOf(m, 0));
       rel[m][1] = rel_of(RowOf(m, 1));
     }
-    if (threadIdx.x == 0) part_of(0, &parts_[0]);
+    if (threadIdx.x == 0) part_of(0, &parts()[0]);
     __syncthreads();
-    FetchKeys(parts_[0]);
-    FetchValues(parts_[0]);
+    FetchKeys(parts()[0]);
+    FetchValues(parts()[0]);
     for (int n = 0; n < count; ++n) {
-      const TilePart& part = parts_[n % 2];
-      TilePart& next = parts_[(n + 1) % 2];
+      const TilePart& part = parts()[n % 2];
+      TilePart& next = parts()[(n + 1) % 2];
       if (threadIdx.x == 0 && n + 1 < count) part_of(n + 1, &next);
       WaitForCopies<1>();
       __syncthreads();
@@ -124,15 +118,17 @@ class TileBlock {
       } else {
         CommitCopies();
       }
+      uint32_t weights[kTilesM][kTiles][4];
 #pragma unroll
       for (int m = 0; m < kTilesM; ++m) {
         Mask(part, pinned_distance, m, rel[m], scores[m]);
         state_.Weigh(m, scores[m]);
+        PackWeights(scores[m], weights[m]);
       }
       WaitForCopies<1>();
       __syncthreads();
       if (part.stored < kTokens) ClearValues(part.stored);
-      AddValues(scores);
+      AddValues(weights);
       __syncthreads();
       if (n + 1 < count) {
         FetchValues(next);
@@ -153,7 +149,7 @@ class TileBlock {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int r = RowOf(m, half);
-        if (rows_[r].row < 0) continue;
+        if (rows()[r].row < 0) continue;
         const auto [to, whole] = destination(r);
         if (to == nullptr) continue;
         state_.Store(m, half, whole ? 1.0f / state_.sum[m][half] : 1.0f, to);
@@ -177,32 +173,45 @@ class TileBlock {
     return (threadIdx.x / kWarp * kTilesM + m) * 16 + 8 * half + group();
   }
 
-  // 16-byte units are swapped so that the loads of a product meet no bank twice.
-  FOLIO_DEVICE void FetchKeys(const TilePart& part) {
+  // [kRows][kStride]
+  FOLIO_DEVICE static float* q() { return DynamicShared<float>(); }
+  // [kTokens / 16][kHalf][16]
+  FOLIO_DEVICE static uint32_t* keys() {
+    return reinterpret_cast<uint32_t*>(q() + kRows * kStride);
+  }
+  // [kTokens / 2][kDim]
+  FOLIO_DEVICE static uint32_t* values() { return keys() + kTokens * kHalf; }
+  // This one, and the next.
+  FOLIO_DEVICE static TilePart* parts() {
+    return reinterpret_cast<TilePart*>(values() + kTokens * kHalf);
+  }
+
+  static constexpr int kThreads = kTileWarps * kWarp;
+  // Copies the 16-byte units of a part; where(u) says where unit u goes.
+  template <typename Where>
+  FOLIO_DEVICE static void Fetch(const unsigned char* from, uint32_t* to, Where where) {
     constexpr int kUnits = kTokens * kDim * 2 / 16;
-    for (int u = threadIdx.x; u < kUnits; u += kTileWarps * kWarp) {
-      const int pair = u / 4;
-      const int to = pair * 4 + (u % 4 ^ (pair >> 1 & 1) << 1);
-      CopyAsync(keys_ + 4 * to, part.keys + 16 * u);
+#pragma unroll
+    for (int n = 0; n < (kUnits + kThreads - 1) / kThreads; ++n) {
+      const int u = threadIdx.x + n * kThreads;
+      if (kUnits % kThreads == 0 || u < kUnits) CopyAsync(to + 4 * where(u), from + 16 * u);
     }
     CommitCopies();
   }
-  FOLIO_DEVICE void FetchValues(const TilePart& part) {
-    constexpr int kUnits = kTokens * kDim * 2 / 16;
+  // Units are swapped so that the loads of a product meet no bank twice.
+  FOLIO_DEVICE static void FetchKeys(const TilePart& part) {
+    Fetch(part.keys, keys(), [](int u) { return u ^ (u >> 3 & 1) << 1; });
+  }
+  FOLIO_DEVICE static void FetchValues(const TilePart& part) {
     constexpr int kUnitsPerPair = kDim / 4;
-    for (int u = threadIdx.x; u < kUnits; u += kTileWarps * kWarp) {
-      const int pair = u / kUnitsPerPair;
-      const int to = pair * kUnitsPerPair + (u % kUnitsPerPair ^ (pair >> 1 & 3) << 1);
-      CopyAsync(values_ + 4 * to, part.values + 16 * u);
-    }
-    CommitCopies();
+    Fetch(part.values, values(), [](int u) { return u ^ (u / kUnitsPerPair >> 1 & 3) << 1; });
   }
   // Zeros where no token was written: a weight of 0 does not cancel what may lie there.
   FOLIO_DEVICE void ClearValues(int stored) {
     for (int u = threadIdx.x; u < kTokens / 2 * kDim; u += kTileWarps * kWarp) {
       const int token = u / kDim * 2;
-      if (token >= stored) values_[u] = 0;
-      if (token + 1 == stored) values_[u] &= 0x0000ffffu;
+      if (token >= stored) values()[u] = 0;
+      if (token + 1 == stored) values()[u] &= 0x0000ffffu;
     }
     __syncthreads();
   }
@@ -214,8 +223,8 @@ class TileBlock {
       const int token = u % kTileTokens + u / (kTileTokens * kHalf / 2) * kTileTokens;
       const int pair = u / kTileTokens % (kHalf / 2);
       const float* turn = rope.positions.At(offset + token, kHalf);
-      uint32_t* low = keys_ + KeyWord(token, pair);
-      uint32_t* high = keys_ + KeyWord(token, pair + kHalf / 2);
+      uint32_t* low = keys() + KeyWord(token, pair);
+      uint32_t* high = keys() + KeyWord(token, pair + kHalf / 2);
       const Pair first =
           Turn({FromBf16(*low & 0xffffu), FromBf16(*high & 0xffffu)}, turn, 2 * pair, kHalf, 1.0f);
       const Pair second = Turn({FromBits(*low & 0xffff0000u), FromBits(*high & 0xffff0000u)}, turn,
@@ -247,15 +256,15 @@ class TileBlock {
     const float* turn = pages == 0 ? nullptr : rope.pages.At(pages, kHalf);
     const float sign = part.turn < 0 ? -1.0f : 1.0f;
     const int swap = (place() >> 1 & 1) << 1;
-    const uint32_t* keys = keys_ + 4 * (group() / 2 ^ swap) + 2 * (group() % 2);
-#pragma unroll
+    const uint32_t* base = keys() + 4 * (group() / 2 ^ swap) + 2 * (group() % 2);
+#pragma unroll 1
     for (int s = 0; s < kDim / 32; ++s) {
       uint32_t low[kTilesM][4];
       uint32_t high[kTilesM][4];
       LoadFragments(s, turn, sign, low, high);
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const uint32_t* at = keys + (tile * kHalf + 8 * s + place()) * kTileTokens;
+        const uint32_t* at = base + (tile * kHalf + 8 * s + place()) * kTileTokens;
         MultiplyKeys(at, tile, low, scores);
         MultiplyKeys(at + kHalf / 2 * kTileTokens, tile, high, scores);
       }
@@ -291,9 +300,9 @@ class TileBlock {
       for (int m = 0; m < kTilesM; ++m) {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float* q = q_ + RowOf(m, half) * kStride + d;
-          const float2 x = *reinterpret_cast<const float2*>(q);
-          const float2 y = *reinterpret_cast<const float2*>(q + kHalf);
+          const float* from = q() + RowOf(m, half) * kStride + d;
+          const float2 x = *reinterpret_cast<const float2*>(from);
+          const float2 y = *reinterpret_cast<const float2*>(from + kHalf);
           low[m][2 * part + half] = PackBf16(x.x * c.x - y.x * i.x, x.y * c.y - y.y * i.y);
           high[m][2 * part + half] = PackBf16(y.x * c.x + x.x * i.x, y.y * c.y + x.y * i.y);
         }
@@ -316,7 +325,7 @@ class TileBlock {
       float slope = 0;
       int64_t distance = 0;
       if (g_.alibi_slopes != nullptr && sees) {
-        const TileRow& row = rows_[RowOf(m, half)];
+        const TileRow& row = rows()[RowOf(m, half)];
         slope = g_.alibi_slopes[row.head] * kLog2E;
         distance = pinned_distance >= 0
                        ? pinned_distance
@@ -336,20 +345,24 @@ class TileBlock {
     }
   }
 
-  FOLIO_DEVICE void AddValues(const float (&weights)[kTilesM][kTokens / 8][4]) {
+  // The scores of 16 tokens in c become the A of their values.
+  FOLIO_DEVICE static void PackWeights(const float (&scores)[kTokens / 8][4],
+                                       uint32_t (&weights)[kTiles][4]) {
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      uint32_t a[kTilesM][4];
+      const float(&even)[4] = scores[2 * tile];
+      const float(&odd)[4] = scores[2 * tile + 1];
+      weights[tile][0] = PackBf16(even[0], odd[0]);
+      weights[tile][1] = PackBf16(even[2], odd[2]);
+      weights[tile][2] = PackBf16(even[1], odd[1]);
+      weights[tile][3] = PackBf16(even[3], odd[3]);
+    }
+  }
+
+  FOLIO_DEVICE void AddValues(const uint32_t (&weights)[kTilesM][kTiles][4]) {
 #pragma unroll
-      for (int m = 0; m < kTilesM; ++m) {
-        const float(&even)[4] = weights[m][2 * tile];
-        const float(&odd)[4] = weights[m][2 * tile + 1];
-        a[m][0] = PackBf16(even[0], odd[0]);
-        a[m][1] = PackBf16(even[2], odd[2]);
-        a[m][2] = PackBf16(even[1], odd[1]);
-        a[m][3] = PackBf16(even[3], odd[3]);
-      }
-      const uint32_t* pair = values_ + (tile * 8 + 2 * place()) * kDim;
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const uint32_t* pair = values() + (tile * 8 + 2 * place()) * kDim;
 #pragma unroll
       for (int n = 0; n < kDim / 32; ++n) {
         const int unit = (8 * n + group()) ^ (place() << 1);
@@ -357,21 +370,16 @@ class TileBlock {
         const uint4 b1 = *reinterpret_cast<const uint4*>(pair + kDim + 4 * unit);
 #pragma unroll
         for (int m = 0; m < kTilesM; ++m) {
-          MmaBf16(state_.values[m][4 * n], a[m], b0.x, b1.x);
-          MmaBf16(state_.values[m][4 * n + 1], a[m], b0.y, b1.y);
-          MmaBf16(state_.values[m][4 * n + 2], a[m], b0.z, b1.z);
-          MmaBf16(state_.values[m][4 * n + 3], a[m], b0.w, b1.w);
+          MmaBf16(state_.values[m][4 * n], weights[m][tile], b0.x, b1.x);
+          MmaBf16(state_.values[m][4 * n + 1], weights[m][tile], b0.y, b1.y);
+          MmaBf16(state_.values[m][4 * n + 2], weights[m][tile], b0.z, b1.z);
+          MmaBf16(state_.values[m][4 * n + 3], weights[m][tile], b0.w, b1.w);
         }
       }
     }
   }
 
   const Geometry& g_;
-  float* q_;          // [kRows][kStride]
-  uint32_t* keys_;    // [kTokens / 16][kHalf][16]
-  uint32_t* values_;  // [kTokens / 2][kDim]
-  TilePart* parts_;   // [2]: this one, and the next
-  TileRow* rows_;     // [kRows]
   TileState<kDim, kTilesM> state_;
 };
 
