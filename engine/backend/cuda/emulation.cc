@@ -193,6 +193,22 @@ void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   }
 }
 
+// PTX ISA, movmatrix: lane l gives row l / 4, columns 2 (l % 4) and the next.
+uint32_t Transpose8x8(uint32_t word) {
+  const int self = block.running;
+  const int turn = block.fibers[self].turn;
+  block.fibers[self].operands[turn][0] = word;
+  block.fibers[self].turn = 1 - turn;
+  __syncwarp();
+  const int lane = self % kWarp;
+  const Fiber* warp = &block.fibers[self - lane];
+  const int column = lane / 4;
+  const auto at = [&](int row) {
+    return warp[row * 4 + column / 2].operands[turn][0] >> (16 * (column % 2)) & 0xffffu;
+  };
+  return at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
+}
+
 void* EmulatedShared() { return block.shared.data(); }
 
 namespace {

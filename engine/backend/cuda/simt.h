@@ -121,8 +121,9 @@ struct float2 {
 struct float4 {
   float x, y, z, w;
 };
-// tensor_core.h: c += a b.
+// tensor_core.h: c += a b; a transpose.
 void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+uint32_t Transpose8x8(uint32_t word);
 
 void* EmulatedShared();
 template <typename T>

@@ -48,6 +48,18 @@ FOLIO_DEVICE void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Of a matrix [8][8] of 16-bit numbers, lane (g, t) giving [g][2t, 2t+1]: its transpose likewise.
+FOLIO_DEVICE uint32_t Transpose8x8(uint32_t word) {
+  uint32_t transposed;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(word));
+  return transposed;
+}
+
+// Brings the 128 bytes around `global` into the second-level cache.
+FOLIO_DEVICE void Prefetch(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global));
+}
+
 // 2^x, to 2^-22 of it; 0 below 2^-126.
 FOLIO_DEVICE float Exp2(float x) {
   float power;
@@ -57,6 +69,7 @@ FOLIO_DEVICE float Exp2(float x) {
 
 #else
 
+FOLIO_DEVICE void Prefetch(const void*) {}
 FOLIO_DEVICE float Exp2(float x) { return exp2f(x); }
 FOLIO_DEVICE uint32_t PackBf16(float x, float y) {
   return ToBf16(x) | static_cast<uint32_t>(ToBf16(y)) << 16;

@@ -1,8 +1,9 @@
 // Attention of single rows (decode) on tensor cores: a block per row, KV head and split; a warp
 // takes a page, loads it once, straight from the cache in the form that the tensor cores want, and
-// sees it with up to 16 queries of the group. With one query 15/16 of the products are wasted,
-// which costs nothing: 16 FLOPs per byte are still far below what tensor cores do while a byte
-// arrives.
+// sees it with up to 16 queries of the group. Keys and values are the left operand and queries the
+// right one, so that 8 queries are the least that a product takes: with one query 7/8 of the
+// products are wasted, which costs nothing, as 8 FLOPs per byte are still far below what tensor
+// cores do while a byte arrives.
 #include "engine/backend/cuda/attend.h"
 #include "engine/backend/cuda/tensor_core.h"
 #include "engine/backend/cuda/tensor_shapes.h"
@@ -10,20 +11,90 @@
 namespace folio::cuda {
 namespace {
 
-constexpr int kQueries = 16;
+constexpr int kQueriesPerTile = 8;
 
-// One warp and up to 16 queries q [kQueries][kDim + kPad], scaled, un-rotated, times log2(e).
-template <int kDim, int kBlockTokens>
+// Running softmax of kTilesN x 8 queries in one warp, base 2: scores come multiplied by log2(e).
+// Lane (g, t) keeps queries 2t and 2t + 1 of each 8, and of their weighted values the dimensions
+// 32 n + 4 g + 2 j and the next in values[2 n + j][tile].
+template <int kDim, int kTilesN>
+struct RowState {
+  float values[kDim / 16][kTilesN][4] = {};
+  float max[kTilesN][2];
+  float sum[kTilesN][2] = {};
+
+  FOLIO_DEVICE RowState() {
+#pragma unroll
+    for (int tile = 0; tile < kTilesN; ++tile) max[tile][0] = max[tile][1] = -INFINITY;
+  }
+
+  // Turns scores [tokens / 16][tile][4], masked ones minus infinity, into weights.
+  template <int kScores>
+  FOLIO_DEVICE void Weigh(float (&scores)[kScores][kTilesN][4]) {
+#pragma unroll
+    for (int tile = 0; tile < kTilesN; ++tile) {
+      const float keep[2] = {WeighQuery(tile, 0, scores), WeighQuery(tile, 1, scores)};
+      // After some pages the maxima hardly ever move.
+      if (keep[0] == 1.0f && keep[1] == 1.0f) continue;
+#pragma unroll
+      for (int n = 0; n < kDim / 16; ++n) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) values[n][tile][c] *= keep[c % 2];
+      }
+    }
+  }
+
+  // Of query 2t + j; returns the factor of what was summed before.
+  template <int kScores>
+  FOLIO_DEVICE float WeighQuery(int tile, int j, float (&scores)[kScores][kTilesN][4]) {
+    float top = max[tile][j];
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+      top = fmaxf(top, fmaxf(scores[n][tile][j], scores[n][tile][j + 2]));
+    }
+#pragma unroll
+    for (int lanes = 4; lanes < kWarp; lanes *= 2) {
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, lanes));
+    }
+    const float shift = top == -INFINITY ? 0.0f : top;
+    const float keep = Exp2(max[tile][j] - shift);
+    float added = 0;
+#pragma unroll
+    for (int n = 0; n < kScores; ++n) {
+#pragma unroll
+      for (int c = j; c < 4; c += 2) {
+        scores[n][tile][c] = Exp2(scores[n][tile][c] - shift);
+        added += scores[n][tile][c];
+      }
+    }
+    // Each lane sums its own tokens; Finish adds them up.
+    sum[tile][j] = sum[tile][j] * keep + added;
+    max[tile][j] = top;
+    return keep;
+  }
+
+  FOLIO_DEVICE void Finish() {
+#pragma unroll
+    for (int tile = 0; tile < kTilesN; ++tile) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+#pragma unroll
+        for (int lanes = 4; lanes < kWarp; lanes *= 2) {
+          sum[tile][j] += __shfl_xor_sync(kAllLanes, sum[tile][j], lanes);
+        }
+      }
+    }
+  }
+};
+
+// One warp and up to kTilesN x 8 queries q [num_heads][kStride], scaled, un-rotated, times log2(e).
+template <int kDim, int kBlockTokens, int kTilesN>
 class WarpRows {
  public:
   // Rows of a lane group land in other banks.
-  static constexpr int kPad = 8;
-  static constexpr int kStride = kDim + kPad;
+  static constexpr int kStride = kDim + 8;
 
-  FOLIO_DEVICE WarpRows(const Geometry& g, const float* q, int num_heads, const float* slopes)
-      : g_(g), q_(q), num_heads_(num_heads), slopes_(slopes) {
-    state_.Clear();
-  }
+  FOLIO_DEVICE WarpRows(const float* q, int num_heads, const float* slopes)
+      : q_(q), num_heads_(num_heads), slopes_(slopes) {}
 
   FOLIO_DEVICE void See(const Visit& visit) {
     LoadQueries(visit);
@@ -35,14 +106,21 @@ class WarpRows {
   FOLIO_DEVICE void Save(float* states) {
     state_.Finish();
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int h = group() + 8 * r;
-      if (h >= num_heads_) continue;
-      float* to = states + h * (kDim + 2);
-      state_.Store(0, r, 1.0f, to);
-      if (place() == 0) {
-        to[kDim] = state_.max[0][r] * kLn2;
-        to[kDim + 1] = state_.sum[0][r];
+    for (int tile = 0; tile < kTilesN; ++tile) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int h = tile * kQueriesPerTile + 2 * place() + j;
+        if (h >= num_heads_) continue;
+        float* to = states + h * (kDim + 2);
+#pragma unroll
+        for (int n = 0; n < kDim / 16; ++n) {
+          float* pair = to + n / 2 * 32 + 4 * group() + n % 2 * 2;
+          pair[0] = state_.values[n][tile][j];
+          pair[1] = state_.values[n][tile][j + 2];
+        }
+        if (group() != 0) continue;
+        to[kDim] = state_.max[tile][j] * kLn2;
+        to[kDim + 1] = state_.sum[tile][j];
       }
     }
   }
@@ -76,72 +154,93 @@ class WarpRows {
         const Angle first = AngleOf(visit, m);
         const Angle second = AngleOf(visit, m + 1);
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
+        for (int tile = 0; tile < kTilesN; ++tile) {
           uint32_t low = 0;
           uint32_t high = 0;
-          if (group() + 8 * r < num_heads_) {
-            const float* q = q_ + (group() + 8 * r) * kStride + m;
+          const int h = tile * kQueriesPerTile + group();
+          if (h < num_heads_) {
+            const float* q = q_ + h * kStride + m;
             low = PackBf16(q[0] * first.cos - q[kHalf] * first.sin,
                            q[1] * second.cos - q[kHalf + 1] * second.sin);
             high = PackBf16(q[kHalf] * first.cos + q[0] * first.sin,
                             q[kHalf + 1] * second.cos + q[1] * second.sin);
           }
-          queries_[s][2 * part + r] = low;
-          queries_[s + kDim / 32][2 * part + r] = high;
+          queries_[s][tile][part] = low;
+          queries_[s + kDim / 32][tile][part] = high;
         }
       }
     }
   }
 
-  FOLIO_DEVICE static uint2 Load2(const uint32_t* at) {
-    return *reinterpret_cast<const uint2*>(at);
-  }
-  FOLIO_DEVICE static uint4 Load4(const uint32_t* at) {
-    return *reinterpret_cast<const uint4*>(at);
+  FOLIO_DEVICE static bool Sees(const Visit& visit, int token) {
+    return token < visit.hi && token + kTileTokens > visit.lo;
   }
 
   // Tokens [first, first + kBlockTokens) of the page.
   FOLIO_DEVICE void SeeBlock(const Visit& visit, int first) {
     constexpr int kTiles = kBlockTokens / kTileTokens;
-    float scores[2 * kTiles][4] = {};
+    PrefetchValues(visit, first);
+    float scores[kTiles][kTilesN][4] = {};
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const int token = first + tile * kTileTokens;
-      if (token >= visit.hi || token + kTileTokens <= visit.lo) continue;
-      const uint32_t* keys = reinterpret_cast<const uint32_t*>(visit.keys) + token * kHalf;
-#pragma unroll
-      for (int s = 0; s < kDim / 16; ++s) {
-        const uint2 b0 = Load2(keys + (8 * s + place()) * kTileTokens + 2 * group());
-        const uint2 b1 = Load2(keys + (8 * s + 4 + place()) * kTileTokens + 2 * group());
-        MmaBf16(scores[2 * tile], queries_[s], b0.x, b1.x);
-        MmaBf16(scores[2 * tile + 1], queries_[s], b0.y, b1.y);
-      }
+    for (int n = 0; n < kTiles; ++n) {
+      const int token = first + n * kTileTokens;
+      if (Sees(visit, token)) Score(visit, token, scores[n]);
     }
     Mask(visit, first, scores);
-    state_.Weigh(0, scores);
+    state_.Weigh(scores);
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const int token = first + tile * kTileTokens;
-      if (token >= visit.hi || token + kTileTokens <= visit.lo) continue;
-      AddValues(visit, token, scores[2 * tile], scores[2 * tile + 1]);
+    for (int n = 0; n < kTiles; ++n) {
+      const int token = first + n * kTileTokens;
+      if (Sees(visit, token)) AddValues(visit, token, scores[n]);
     }
   }
 
-  template <int kScores>
-  FOLIO_DEVICE void Mask(const Visit& visit, int first, float (&scores)[kScores][4]) const {
+  // They are on their way while the keys are multiplied.
+  FOLIO_DEVICE static void PrefetchValues(const Visit& visit, int first) {
+    constexpr int kLine = 128;
+    const unsigned char* values = visit.values + first * kDim * 2;
 #pragma unroll
-    for (int n = 0; n < kScores; ++n) {
+    for (int at = 0; at < kBlockTokens * kDim * 2; at += kWarp * kLine) {
+      const int line = at + static_cast<int>(threadIdx.x % kWarp) * kLine;
+      if (line < (visit.hi - first) * kDim * 2) Prefetch(values + line);
+    }
+  }
+
+  // Row g of the product is token 2g of the tile, row g + 8 token 2g + 1.
+  FOLIO_DEVICE void Score(const Visit& visit, int token, float (&scores)[kTilesN][4]) const {
+    const uint32_t* keys = reinterpret_cast<const uint32_t*>(visit.keys) + token * kHalf +
+                           place() * kTileTokens + 2 * group();
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        const int h = group() + (c < 2 ? 0 : 8);
-        const int token = first + n / 2 * kTileTokens + 4 * place() + 2 * (c % 2) + n % 2;
-        const bool visible = token >= visit.lo && token < visit.hi && h < num_heads_ &&
-                             (visit.head < 0 || visit.head == h);
-        if (!visible) {
-          scores[n][c] = -INFINITY;
-        } else if (slopes_ != nullptr) {
-          const int64_t distance = visit.pinned ? visit.distance : visit.distance - token;
-          scores[n][c] -= slopes_[h] * kLog2E * static_cast<float>(distance);
+    for (int s = 0; s < kDim / 16; ++s) {
+      const uint2 near = *reinterpret_cast<const uint2*>(keys + 8 * s * kTileTokens);
+      const uint2 far = *reinterpret_cast<const uint2*>(keys + (8 * s + 4) * kTileTokens);
+      const uint32_t a[4] = {near.x, near.y, far.x, far.y};
+#pragma unroll
+      for (int tile = 0; tile < kTilesN; ++tile) {
+        MmaBf16(scores[tile], a, queries_[s][tile][0], queries_[s][tile][1]);
+      }
+    }
+  }
+
+  template <int kTiles>
+  FOLIO_DEVICE void Mask(const Visit& visit, int first, float (&scores)[kTiles][kTilesN][4]) const {
+    const bool whole = visit.lo <= first && first + kBlockTokens <= visit.hi;
+    if (whole && visit.head < 0 && slopes_ == nullptr) return;
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int tile = 0; tile < kTilesN; ++tile) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          const int h = tile * kQueriesPerTile + 2 * place() + c % 2;
+          const int token = first + n * kTileTokens + 2 * group() + c / 2;
+          float& score = scores[n][tile][c];
+          if (token < visit.lo || token >= visit.hi || (visit.head >= 0 && visit.head != h)) {
+            score = -INFINITY;
+          } else if (slopes_ != nullptr && h < num_heads_) {
+            const int64_t distance = visit.pinned ? visit.distance : visit.distance - token;
+            score -= slopes_[h] * kLog2E * static_cast<float>(distance);
+          }
         }
       }
     }
@@ -154,44 +253,53 @@ class WarpRows {
     return word;
   }
 
-  FOLIO_DEVICE void AddValues(const Visit& visit, int token, const float (&even)[4],
-                              const float (&odd)[4]) {
-    const uint32_t weights[4] = {PackBf16(even[0], odd[0]), PackBf16(even[2], odd[2]),
-                                 PackBf16(even[1], odd[1]), PackBf16(even[3], odd[3])};
+  FOLIO_DEVICE void AddValues(const Visit& visit, int token, const float (&scores)[kTilesN][4]) {
+    // Of tokens (4t, 4t + 1) and (4t + 2, 4t + 3), query g.
+    uint32_t weights[kTilesN][2];
+#pragma unroll
+    for (int tile = 0; tile < kTilesN; ++tile) {
+      const uint32_t even = Transpose8x8(PackBf16(scores[tile][0], scores[tile][1]));
+      const uint32_t odd = Transpose8x8(PackBf16(scores[tile][2], scores[tile][3]));
+      weights[tile][0] = (even & 0xffffu) | odd << 16;
+      weights[tile][1] = even >> 16 | (odd & 0xffff0000u);
+    }
     const bool whole = visit.lo <= token && token + kTileTokens <= visit.hi;
     const int mine = token + 4 * place();
     const uint32_t* values =
         reinterpret_cast<const uint32_t*>(visit.values) + mine / 2 * kDim + 4 * group();
 #pragma unroll
     for (int n = 0; n < kDim / 32; ++n) {
-      uint4 b0 = Load4(values + 32 * n);
-      uint4 b1 = Load4(values + kDim + 32 * n);
+      uint4 near = *reinterpret_cast<const uint4*>(values + 32 * n);
+      uint4 far = *reinterpret_cast<const uint4*>(values + kDim + 32 * n);
       if (!whole) {
-        b0 = {Visible(visit, mine, b0.x), Visible(visit, mine, b0.y), Visible(visit, mine, b0.z),
-              Visible(visit, mine, b0.w)};
-        b1 = {Visible(visit, mine + 2, b1.x), Visible(visit, mine + 2, b1.y),
-              Visible(visit, mine + 2, b1.z), Visible(visit, mine + 2, b1.w)};
+        near = {Visible(visit, mine, near.x), Visible(visit, mine, near.y),
+                Visible(visit, mine, near.z), Visible(visit, mine, near.w)};
+        far = {Visible(visit, mine + 2, far.x), Visible(visit, mine + 2, far.y),
+               Visible(visit, mine + 2, far.z), Visible(visit, mine + 2, far.w)};
       }
-      MmaBf16(state_.values[0][4 * n], weights, b0.x, b1.x);
-      MmaBf16(state_.values[0][4 * n + 1], weights, b0.y, b1.y);
-      MmaBf16(state_.values[0][4 * n + 2], weights, b0.z, b1.z);
-      MmaBf16(state_.values[0][4 * n + 3], weights, b0.w, b1.w);
+      const uint32_t first[4] = {near.x, near.y, far.x, far.y};
+      const uint32_t second[4] = {near.z, near.w, far.z, far.w};
+#pragma unroll
+      for (int tile = 0; tile < kTilesN; ++tile) {
+        MmaBf16(state_.values[2 * n][tile], first, weights[tile][0], weights[tile][1]);
+        MmaBf16(state_.values[2 * n + 1][tile], second, weights[tile][0], weights[tile][1]);
+      }
     }
   }
 
-  const Geometry& g_;
   const float* q_;
   const int num_heads_;
   const float* slopes_;
-  uint32_t queries_[kDim / 16][4];
-  TileState<kDim, 1> state_;
+  uint32_t queries_[kDim / 16][kTilesN][2];
+  RowState<kDim, kTilesN> state_;
 };
 
-template <int kDim, int kBlockTokens>
+template <int kDim, int kBlockTokens, int kTilesN>
 FOLIO_KERNEL void __launch_bounds__(kAttendWarps* kWarp)
     TensorRowsKernel(const __grid_constant__ AttendArgs a) {
   BeginKernel();
-  using Warp = WarpRows<kDim, kBlockTokens>;
+  using Warp = WarpRows<kDim, kBlockTokens, kTilesN>;
+  constexpr int kQueries = kTilesN * kQueriesPerTile;
   const Geometry& g = a.g;
   const int row = a.step.tensor_rows.rows[blockIdx.x];
   if (row < 0) return;
@@ -214,7 +322,7 @@ FOLIO_KERNEL void __launch_bounds__(kAttendWarps* kWarp)
 
   const float* slopes =
       g.alibi_slopes == nullptr ? nullptr : g.alibi_slopes + kv_head * g.group() + first_head;
-  Warp attention(g, q, num_heads, slopes);
+  Warp attention(q, num_heads, slopes);
   const Visits visits(g, s, a.picks, a.tokens, row, a.layer, kv_head);
   const int num_splits = gridDim.z;
   for (int64_t v = blockIdx.z + int64_t{num_splits} * warp; v < visits.count();
@@ -232,16 +340,18 @@ FOLIO_KERNEL void __launch_bounds__(kAttendWarps* kWarp)
   WriteRow(a, row, kv_head * g.group() + first_head, num_heads, num_heads, states);
 }
 
-template <int kDim, int kBlockTokens>
+template <int kDim, int kBlockTokens, int kTilesN>
 void LaunchRows(Stream stream, AttendArgs args, int num_splits) {
+  constexpr int kQueries = kTilesN * kQueriesPerTile;
   const Geometry& g = args.g;
   args.head_blocks = (g.group() + kQueries - 1) / kQueries;
   const int heads = g.group() < kQueries ? g.group() : kQueries;
-  const int floats = heads * (WarpRows<kDim, kBlockTokens>::kStride + kAttendWarps * (kDim + 2));
+  const int stride = WarpRows<kDim, kBlockTokens, kTilesN>::kStride;
+  const int floats = heads * (stride + kAttendWarps * (kDim + 2));
   const dim3 grid = {static_cast<unsigned>(args.step.tensor_rows.count),
                      static_cast<unsigned>(g.num_kv_heads * args.head_blocks),
                      static_cast<unsigned>(num_splits)};
-  Launch(TensorRowsKernel<kDim, kBlockTokens>, grid, kAttendWarps * kWarp,
+  Launch(TensorRowsKernel<kDim, kBlockTokens, kTilesN>, grid, kAttendWarps * kWarp,
          floats * static_cast<int>(sizeof(float)), stream, args);
 }
 
@@ -252,7 +362,12 @@ void AttendTensorRows(Stream stream, const Geometry& g, const Step& step, const 
                       float* partial, float* out) {
   const AttendArgs args = {g, step, picks, tokens, layer, 1, qkv, partial, out};
   WithTensorShape(g, [&]<int kDim, int kBlockTokens>() {
-    LaunchRows<kDim, kBlockTokens>(stream, args, num_splits);
+    // Wide heads leave no registers for more.
+    if (kDim > 128 || g.group() <= kQueriesPerTile) {
+      LaunchRows<kDim, kBlockTokens, 1>(stream, args, num_splits);
+    } else if constexpr (kDim <= 128) {
+      LaunchRows<kDim, kBlockTokens, 2>(stream, args, num_splits);
+    }
   });
   MergeSplits(stream, g, step.tensor_rows, num_splits, partial, out);
 }
