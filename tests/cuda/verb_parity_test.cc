@@ -155,6 +155,44 @@ TEST_F(VerbParity, Products) {
   }
 }
 
+// What verbs leave for products, and what they overwrite.
+TEST_F(VerbParity, ProductsOfWhatWasJustWritten) {
+  const int width = 96;
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    const Matrix matrix = Pack(dtype, width, width);
+    for (const int rows : {3, 7}) {
+      const int64_t count = int64_t{rows} * width;
+      const std::vector<float> x = Random(2 * count);
+      const std::vector<float> other = Random(count);
+      const std::vector<float> weight = Random(width);
+      Compare({}, 5 * count, 1e-2, [&](Backend* backend, const StepBatch&, float* out) {
+        const PackedMatrix& packed = matrix.of(IsTested(backend));
+        const Buffer on_x = Upload(backend, x);
+        const Buffer on_other = Upload(backend, other);
+        const Buffer on_weight = Upload(backend, weight);
+        const Buffer a = Poisoned(backend, count);
+        const auto norm = [&] { backend->RmsNorm(on_x.data(), on_weight, 1e-5, rows, a.data()); };
+        const auto multiply = [&](const float* operand, float* to) {
+          backend->MatMul(packed, operand, rows, {}, Backend::Output::kStore, to);
+        };
+        norm();
+        multiply(a.data(), out);
+        backend->SwiGlu(on_x.data(), rows, width, a.data());
+        multiply(a.data(), out + count);
+        backend->Gelu(Backend::GeluForm::kTanh, rows, width, a.data());
+        multiply(a.data(), out + 2 * count);
+        norm();
+        multiply(on_other.data(), out + 3 * count);
+        multiply(a.data(), out + 3 * count);
+        norm();
+        multiply(on_other.data(), a.data());
+        multiply(a.data(), out + 4 * count);
+        EXPECT_EQ(backend->memory()->Read(out, 1).size(), 1u);  // before the buffers go
+      });
+    }
+  }
+}
+
 TEST_F(VerbParity, RandomMatrices) {
   const int vocab = 40;
   const int width = 300;

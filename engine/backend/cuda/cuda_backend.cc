@@ -9,10 +9,10 @@
 #include "engine/backend/cuda/cuda_attention.h"
 #include "engine/backend/cuda/cuda_memory.h"
 #include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/operands.h"
 #include "engine/backend/cuda/step_graphs.h"
 #include "engine/backend/cuda/step_image.h"
 #include "engine/backend/cuda/step_results.h"
-#include "engine/backend/cuda/workspace.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -20,7 +20,6 @@ namespace {
 
 using cuda::CudaMemory;
 using cuda::Weight;
-using cuda::Workspace;
 
 Weight WeightOf(DType dtype) {
   return dtype == DType::kF32 ? Weight::kF32 : dtype == DType::kF16 ? Weight::kF16 : Weight::kBf16;
@@ -47,7 +46,7 @@ class CudaMatrix final : public PackedMatrix {
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(std::unique_ptr<CudaMemory> memory)
-      : memory_(std::move(memory)), converted_(memory_.get()), graphs_(memory_.get()) {}
+      : memory_(std::move(memory)), operands_(memory_.get()), graphs_(memory_.get()) {}
 
   std::string name() const override { return absl::StrCat("cuda/", memory_->info().name); }
   int num_threads() const override { return 1; }
@@ -93,8 +92,7 @@ class CudaBackend final : public Backend {
 
   // Freed last: everything else lies in it.
   const std::unique_ptr<CudaMemory> memory_;
-  int64_t max_inputs_ = 0;  // of a matrix that activations are converted for
-  Workspace converted_;
+  cuda::Operands operands_;
   std::optional<AttentionSetup> setup_;
   Buffer slopes_;
   cuda::Geometry geometry_ = {};
@@ -131,7 +129,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const 
     at += part.num_bytes();
   }
   FOLIO_RETURN_IF_ERROR(status());
-  if (parts[0].dtype != DType::kF32) max_inputs_ = std::max(max_inputs_, cols);
+  operands_.Expect(WeightOf(parts[0].dtype), cols);
   return std::make_unique<CudaMatrix>(std::move(data), parts[0].dtype, rows, cols);
 }
 
@@ -142,7 +140,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRandom(int64_t ro
   cuda::FillRandom(stream(), rows * cols, seed, deviation, data.data());
   Check();
   FOLIO_RETURN_IF_ERROR(status());
-  max_inputs_ = std::max(max_inputs_, cols);
+  operands_.Expect(Weight::kBf16, cols);
   return std::make_unique<CudaMatrix>(std::move(data), DType::kBf16, rows, cols);
 }
 
@@ -176,7 +174,7 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
   image_.emplace(memory_.get(), *setup_, geometry_);
   attention_.emplace(memory_.get(), *setup_, geometry_);
   results_.emplace(memory_.get(), *setup_, geometry_);
-  converted_.Get<uint16_t>(setup.max_step_rows * max_inputs_);
+  operands_.Allocate(setup.max_step_rows);
   return status();
 }
 
@@ -218,6 +216,7 @@ void CudaBackend::StartStep(const StepBatch& batch,
     return;
   }
   attention_->BeginStep(*image_);
+  operands_.BeginStep();
   const auto launch = [&] { verbs(step); };
   if (repeats) {
     graphs_.Run(image_->shape(), launch);
@@ -229,6 +228,7 @@ void CudaBackend::StartStep(const StepBatch& batch,
 
 void CudaBackend::Embed(const StepBatch& batch, const PackedMatrix& table, float* out) {
   const auto& matrix = static_cast<const CudaMatrix&>(table);
+  operands_.Forget(out);
   cuda::Embed(stream(), matrix.dtype(), matrix.data(), image_->step().tokens, results_->samples(),
               batch.num_rows, static_cast<int>(matrix.cols()), out);
   Check();
@@ -236,19 +236,23 @@ void CudaBackend::Embed(const StepBatch& batch, const PackedMatrix& table, float
 
 void CudaBackend::RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                           float* out) {
-  cuda::RmsNorm(stream(), x, weight.data(), static_cast<float>(eps), num_rows,
-                static_cast<int>(weight.size()), out);
+  const int width = static_cast<int>(weight.size());
+  cuda::RmsNorm(stream(), x, weight.data(), static_cast<float>(eps), num_rows, width, out,
+                operands_.TwinOf(out, num_rows, width));
   Check();
 }
 
 void CudaBackend::LayerNorm(const float* x, std::span<const float> weight,
                             std::span<const float> bias, double eps, int num_rows, float* out) {
+  const int width = static_cast<int>(weight.size());
   cuda::LayerNorm(stream(), x, weight.data(), bias.empty() ? nullptr : bias.data(),
-                  static_cast<float>(eps), num_rows, static_cast<int>(weight.size()), out);
+                  static_cast<float>(eps), num_rows, width, out,
+                  operands_.TwinOf(out, num_rows, width));
   Check();
 }
 
 void CudaBackend::TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) {
+  operands_.Forget(out);
   cuda::TakeRows(stream(), x, image_->step().samples, static_cast<int>(batch.logits.size()), width,
                  out);
   Check();
@@ -261,19 +265,14 @@ void CudaBackend::MatMul(const PackedMatrix& packed, const float* x, int num_row
   const int outputs = static_cast<int>(matrix.rows());
   const float* added = bias.empty() ? nullptr : bias.data();
   const bool add = output == Output::kAdd;
+  operands_.Forget(y);
   if (cuda::GemvTakes(matrix.dtype(), num_rows, inputs)) {
     cuda::Gemv(stream(), matrix.dtype(), matrix.data(), x, num_rows, inputs, outputs, added, add,
                y);
     return Check();
   }
-  const void* operand = x;
-  if (matrix.dtype() != Weight::kF32) {
-    const int64_t count = int64_t{num_rows} * inputs;
-    auto* converted = converted_.Get<uint16_t>(count);
-    if (converted == nullptr) return;
-    cuda::Convert(stream(), x, count, matrix.dtype(), converted);
-    operand = converted;
-  }
+  const void* operand = operands_.Get(matrix.dtype(), x, int64_t{num_rows} * inputs);
+  if (operand == nullptr) return;
   memory_->Note(cuda::MatMul(
       stream(), memory_->blas(),
       {matrix.dtype(), matrix.data(), operand, num_rows, inputs, outputs, added, add, y}));
@@ -281,12 +280,13 @@ void CudaBackend::MatMul(const PackedMatrix& packed, const float* x, int num_row
 }
 
 void CudaBackend::SwiGlu(const float* gate_up, int num_rows, int width, float* out) {
-  cuda::SwiGlu(stream(), gate_up, num_rows, width, out);
+  cuda::SwiGlu(stream(), gate_up, num_rows, width, out, operands_.TwinOf(out, num_rows, width));
   Check();
 }
 
 void CudaBackend::Gelu(GeluForm form, int num_rows, int width, float* x) {
-  cuda::Gelu(stream(), form == GeluForm::kErf, int64_t{num_rows} * width, x);
+  cuda::Gelu(stream(), form == GeluForm::kErf, int64_t{num_rows} * width, x,
+             operands_.TwinOf(x, num_rows, width));
   Check();
 }
 
@@ -304,6 +304,7 @@ void CudaBackend::SummarizeChunks(const StepBatch&, int layer, const float* qkv)
 
 void CudaBackend::Attend(const StepBatch&, int layer, const float* qkv, float* out) {
   if (!status().ok()) return;
+  operands_.Forget(out);
   attention_->Attend(layer, qkv, out);
   Check();
 }

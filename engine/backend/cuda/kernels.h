@@ -11,20 +11,27 @@ namespace folio::cuda {
 
 enum class Weight : int { kF32, kF16, kBf16 };
 
+// Where a kernel writes its output once more, in 16 bits; null: nowhere.
+struct Twin {
+  uint16_t* data = nullptr;
+  bool bf16 = false;  // else fp16
+};
+
 // Rows ids[i] of a table; id -1 - k is the token of drawn[k].
 //   out [num_rows, width] fp32; 2 (or 4) + 4 bytes per element
 void Embed(Stream stream, Weight dtype, const void* table, const int* ids,
            const SampleResult* drawn, int num_rows, int width, float* out);
-// Row-wise, x and out [num_rows, width] fp32: 8 bytes and 4 (RMS) or 8 FLOPs per element; a row's
-// second reading comes from the first-level cache.
+// Row-wise, x and out [num_rows, width] fp32: 8 bytes (a twin: 2 more) and 4 (RMS) or 8 FLOPs per
+// element; a row's second reading comes from the first-level cache.
 void RmsNorm(Stream stream, const float* x, const float* weight, float eps, int num_rows, int width,
-             float* out);
+             float* out, Twin twin);
 void LayerNorm(Stream stream, const float* x, const float* weight, const float* bias, float eps,
-               int num_rows, int width, float* out);
-//   gate_up [num_rows, 2 width], out [num_rows, width]; 12 bytes, 4 FLOPs per output
-void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out);
-//   in place; 8 bytes, 8 FLOPs per element
-void Gelu(Stream stream, bool exact, int64_t count, float* x);
+               int num_rows, int width, float* out, Twin twin);
+//   gate_up [num_rows, 2 width], out [num_rows, width]; 12 bytes (a twin: 2 more), 4 FLOPs per
+//   output
+void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out, Twin twin);
+//   in place; 8 bytes (a twin: 2 more), 8 FLOPs per element
+void Gelu(Stream stream, bool exact, int64_t count, float* x, Twin twin);
 //   out [num_tasks, width] = rows tasks[i].row of x; 8 bytes per element
 void TakeRows(Stream stream, const float* x, const SampleTask* tasks, int num_tasks, int width,
               float* out);
@@ -33,7 +40,7 @@ void TakeRows(Stream stream, const float* x, const SampleTask* tasks, int num_ta
 void SampleTokens(Stream stream, const SampleTask* tasks, int num_tasks, const float* logits,
                   int vocab_size, SampleResult* out, TopLogprobs* tops);
 // fp32 activations in the format of the weights, for tensor cores; 6 bytes per element.
-void Convert(Stream stream, const float* x, int64_t count, Weight dtype, void* out);
+void Convert(Stream stream, const float* x, int64_t count, Twin out);
 //   y [num_rows, outputs] (+)= x [num_rows, inputs] w [outputs, inputs]^T (+ bias, may be null)
 //   2 inputs * outputs bytes, 2 num_rows * inputs * outputs FLOPs; where GemvTakes
 void Gemv(Stream stream, Weight dtype, const void* w, const float* x, int num_rows, int inputs,
