@@ -165,7 +165,10 @@ TEST_F(VerbParity, ProductsOfWhatWasJustWritten) {
       const std::vector<float> x = Random(2 * count);
       const std::vector<float> other = Random(count);
       const std::vector<float> weight = Random(width);
-      Compare({}, 5 * count, 1e-2, [&](Backend* backend, const StepBatch&, float* out) {
+      StepBatch batch;
+      batch.num_rows = rows;
+      for (int row = 0; row < rows; ++row) batch.tokens.push_back(5 * row);
+      Compare(batch, 6 * count, 1e-2, [&](Backend* backend, const StepBatch& step, float* out) {
         const PackedMatrix& packed = matrix.of(IsTested(backend));
         const Buffer on_x = Upload(backend, x);
         const Buffer on_other = Upload(backend, other);
@@ -187,6 +190,9 @@ TEST_F(VerbParity, ProductsOfWhatWasJustWritten) {
         norm();
         multiply(on_other.data(), a.data());
         multiply(a.data(), out + 4 * count);
+        norm();
+        backend->Embed(step, packed, a.data());
+        multiply(a.data(), out + 5 * count);
         EXPECT_EQ(backend->memory()->Read(out, 1).size(), 1u);  // before the buffers go
       });
     }
