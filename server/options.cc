@@ -31,11 +31,12 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--kv-bytes,--kv-device-bytes", engine->kv_bytes,
                   "KV cache budget; 0: 70 % of free memory, on a GPU 95 %")
       ->check(CLI::NonNegativeNumber);
-  app->add_option("--step-tokens", engine->step_tokens, "Tokens in one engine step")
-      ->check(kAtLeastOne);
+  app->add_option("--step-tokens", engine->step_tokens,
+                  "Tokens in one engine step; 0: 512, on a GPU 2048")
+      ->check(kCount);
   app->add_option("--prefill-share-tokens", engine->prefill_share_tokens,
-                  "Most tokens of a step for one prefill while others wait")
-      ->check(kAtLeastOne);
+                  "Most tokens of a step for one prefill while others wait; 0: half of them")
+      ->check(kCount);
   app->add_option("--max-running-requests", engine->max_running_requests, "Requests in the batch")
       ->check(kAtLeastOne);
   app->add_option("--max-queued-requests", engine->max_queued_requests,

@@ -60,6 +60,9 @@ class Backend {
   // work again in this process. Checked after every step.
   virtual absl::Status status() const { return absl::OkStatus(); }
 
+  // Rows of a step that keep the device busy, and are done soon enough for those who wait.
+  virtual int usual_step_rows() const { return 512; }
+
   // Bytes that the verbs take beside what they are given, for a cache of this geometry, steps of
   // max_step_rows and matrices with at most max_inputs columns; unusual requests may take more.
   virtual int64_t WorkspaceBytes(const KvGeometry&, int /*max_step_rows*/,

@@ -24,8 +24,7 @@ class EngineImpl final : public Engine {
       : options_(options),
         model_(std::move(model)),
         runner_(model_->transformer.get()),
-        loop_({.scheduler = {options.step_tokens, options.prefill_share_tokens,
-                             ScoreRows(options, model_->config.shape)},
+        loop_({.scheduler = model_->scheduler,
                .model = model_->attention,
                .max_running_requests = options.max_running_requests,
                .vocab_size = model_->config.shape.vocab_size,
@@ -140,8 +139,8 @@ absl::Status EngineImpl::CheckRequest(const GenerateSpec& spec, int64_t document
         "cannot"));
   }
   const int64_t bytes =
-      model_->store->BytesNeeded(plan, num_kept + spec.stop.max_new_tokens, options_.step_tokens,
-                                 truncated ? 0 : document_tokens);
+      model_->store->BytesNeeded(plan, num_kept + spec.stop.max_new_tokens,
+                                 model_->scheduler.step_tokens, truncated ? 0 : document_tokens);
   if (bytes > model_->store->capacity_bytes()) {
     return absl::FailedPreconditionError(
         absl::StrCat(total, " tokens under ", spec.attention.strategy.name, " need ", bytes,

@@ -44,9 +44,10 @@ struct EngineOptions {
   // KV pages, sinks and chunk summaries together; 0: 70 % of the memory that weights and
   // activations leave of the host's, 95 % of a device's.
   int64_t kv_bytes = 0;
-  // Tokens in one step, decodes included, and the most of them that one prefill may take.
-  int step_tokens = 512;
-  int prefill_share_tokens = 256;
+  // Tokens in one step, decodes included; 0: as many as keep the device busy. And the most of them
+  // that one prefill may take while others wait; 0: half of them.
+  int step_tokens = 0;
+  int prefill_share_tokens = 0;
   int max_running_requests = 64;
   int max_queued_requests = 256;
   int64_t max_context_tokens = int64_t{1} << 30;

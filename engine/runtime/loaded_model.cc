@@ -22,20 +22,31 @@ namespace {
 constexpr int kShortTrainedLength = 1024;
 constexpr uint64_t kSyntheticSeed = 1;
 
-absl::Status CheckOptions(const EngineOptions& options) {
-  if (options.step_tokens < 16 || options.step_tokens > 65536) {
+// Logits of the scored rows of a step.
+constexpr int64_t kScoreLogitBytes = int64_t{64} << 20;
+
+absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const LoadedModel& model) {
+  SchedulerOptions sizes;
+  sizes.step_tokens =
+      options.step_tokens == 0 ? model.backend->usual_step_rows() : options.step_tokens;
+  sizes.prefill_share_tokens = options.prefill_share_tokens == 0
+                                   ? std::max(1, sizes.step_tokens / 2)
+                                   : options.prefill_share_tokens;
+  if (sizes.step_tokens < 16 || sizes.step_tokens > 65536) {
     return absl::InvalidArgumentError(
-        absl::StrCat("step_tokens is ", options.step_tokens, ", must be in [16, 65536]"));
+        absl::StrCat("step_tokens is ", sizes.step_tokens, ", must be in [16, 65536]"));
   }
-  if (options.prefill_share_tokens < 1 || options.prefill_share_tokens > options.step_tokens) {
+  if (sizes.prefill_share_tokens < 1 || sizes.prefill_share_tokens > sizes.step_tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "prefill_share_tokens is ", options.prefill_share_tokens, ", must be in [1, step_tokens]"));
+        "prefill_share_tokens is ", sizes.prefill_share_tokens, ", must be in [1, step_tokens]"));
   }
-  if (options.max_running_requests < 1 || options.max_running_requests > options.step_tokens) {
+  if (options.max_running_requests < 1 || options.max_running_requests > sizes.step_tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_running_requests is ", options.max_running_requests, ", must be in [1, step_tokens]"));
   }
-  return absl::OkStatus();
+  const int64_t rows = kScoreLogitBytes / (int64_t{model.config.shape.vocab_size} * 4);
+  sizes.score_rows = static_cast<int>(std::clamp<int64_t>(rows, 16, sizes.step_tokens));
+  return sizes;
 }
 
 absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& shape) {
@@ -85,8 +96,8 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& option
   return cuda;
 }
 
-int MaxLogitRows(const EngineOptions& options, const ModelShape& shape) {
-  return options.max_running_requests + ScoreRows(options, shape);
+int MaxLogitRows(const EngineOptions& options, const LoadedModel& model) {
+  return options.max_running_requests + model.scheduler.score_rows;
 }
 
 // What the cache looks like, and the memory for all of it.
@@ -106,10 +117,11 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   MemoryPlanInputs inputs;
   inputs.available = model.backend->memory()->available_bytes();
   inputs.commits_at_once = model.backend->memory()->commits_at_once();
-  inputs.workspace = model.backend->WorkspaceBytes(plan.geometry, options.step_tokens, max_inputs);
+  inputs.workspace =
+      model.backend->WorkspaceBytes(plan.geometry, model.scheduler.step_tokens, max_inputs);
   inputs.kv_bytes = options.kv_bytes;
-  inputs.step_rows = options.step_tokens;
-  inputs.logit_rows = MaxLogitRows(options, shape);
+  inputs.step_rows = model.scheduler.step_tokens;
+  inputs.logit_rows = MaxLogitRows(options, model);
   inputs.weight_dtype = weight_dtype;
   FOLIO_ASSIGN_OR_RETURN(plan.memory, PlanMemory(model.config, plan.geometry, inputs));
   return plan;
@@ -130,8 +142,8 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
       .rotary = rotary,
       .alibi_slopes = model->config.alibi_slopes,
       .coca_query = model->config.coca_query,
-      .max_step_rows = options.step_tokens,
-      .max_logit_rows = MaxLogitRows(options, model->config.shape),
+      .max_step_rows = model->scheduler.step_tokens,
+      .max_logit_rows = MaxLogitRows(options, *model),
   }));
   model->info.page_tokens = plan.geometry.page_tokens;
   model->info.kv_dtype = DTypeName(plan.geometry.dtype);
@@ -189,18 +201,13 @@ absl::Status FinishModel(const EngineOptions& options, DType weight_dtype, const
   FOLIO_ASSIGN_OR_RETURN(
       model->transformer,
       Transformer::Create(model->config.shape, model->config.style, model->weights,
-                          model->backend.get(), options.step_tokens,
-                          MaxLogitRows(options, model->config.shape)));
+                          model->backend.get(), model->scheduler.step_tokens,
+                          MaxLogitRows(options, *model)));
   Describe(options, weight_dtype, model);
   return model->backend->status();
 }
 
 }  // namespace
-
-int ScoreRows(const EngineOptions& options, const ModelShape& shape) {
-  const int64_t rows = (int64_t{64} << 20) / (int64_t{shape.vocab_size} * 4);
-  return static_cast<int>(std::clamp<int64_t>(rows, 16, options.step_tokens));
-}
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required) {
@@ -211,11 +218,11 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required,
                                                        std::unique_ptr<Backend> backend) {
-  FOLIO_RETURN_IF_ERROR(CheckOptions(options));
   auto model = std::make_unique<LoadedModel>();
   model->backend = std::move(backend);
   if (IsSynthetic(options.model_dir)) {
     FOLIO_ASSIGN_OR_RETURN(model->config, SyntheticConfig(options.model_dir));
+    FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
     model->tokenizer = std::make_unique<ByteTokenizer>(model->config.shape.vocab_size);
     const DType dtype = DType::kBf16;
     FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
@@ -225,6 +232,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
     return model;
   }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
+  FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
   FOLIO_ASSIGN_OR_RETURN(
       model->tokenizer,
       OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));

@@ -10,6 +10,7 @@
 #include "engine/model/transformer.h"
 #include "engine/model/weights.h"
 #include "engine/runtime/engine.h"
+#include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace folio {
@@ -20,15 +21,13 @@ struct LoadedModel {
   ModelConfig config;
   EngineInfo info;
   AttentionModel attention;
+  SchedulerOptions scheduler;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
   Weights weights;
   std::unique_ptr<KvStore> store;
   std::unique_ptr<Transformer> transformer;
 };
-
-// Rows whose logits a step may want at once, beside one per running request: 64 MiB of them.
-int ScoreRows(const EngineOptions& options, const ModelShape& shape);
 
 // Loads a Hugging Face directory. Without `tokenizer_required` a missing tokenizer.model is
 // accepted (benchmarks on token ids). Errors: see Engine::Create.

@@ -52,6 +52,7 @@ class CudaBackend final : public Backend {
   int num_threads() const override { return 1; }
   Memory* memory() override { return memory_.get(); }
   absl::Status status() const override { return memory_->status(); }
+  int usual_step_rows() const override { return 2048; }
 
   int64_t WorkspaceBytes(const KvGeometry& geometry, int max_step_rows,
                          int64_t max_inputs) const override {

@@ -1,0 +1,47 @@
+// What the engine makes of its options.
+#include "engine/runtime/loaded_model.h"
+
+#include "gtest/gtest.h"
+
+namespace folio {
+namespace {
+
+EngineOptions Options(int step_tokens, int prefill_share_tokens) {
+  EngineOptions options;
+  options.model_dir = "synthetic:tiny";
+  options.num_threads = 1;
+  options.kv_bytes = int64_t{1} << 24;
+  options.step_tokens = step_tokens;
+  options.prefill_share_tokens = prefill_share_tokens;
+  return options;
+}
+
+TEST(StepSizes, OfTheDeviceWhereNoneAreGiven) {
+  const auto model = LoadModel(Options(0, 0));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->scheduler.step_tokens, (*model)->backend->usual_step_rows());
+  EXPECT_EQ((*model)->scheduler.prefill_share_tokens, (*model)->scheduler.step_tokens / 2);
+}
+
+TEST(StepSizes, AsGiven) {
+  const auto model = LoadModel(Options(100, 0));
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->scheduler.step_tokens, 100);
+  EXPECT_EQ((*model)->scheduler.prefill_share_tokens, 50);
+  EXPECT_LE((*model)->scheduler.score_rows, 100);
+}
+
+TEST(StepSizes, RefusedWithTheirName) {
+  const auto share = LoadModel(Options(100, 101)).status();
+  EXPECT_EQ(share.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(share.message().find("prefill_share_tokens is 101"), std::string::npos) << share;
+  const auto steps = LoadModel(Options(15, 0)).status();
+  EXPECT_EQ(steps.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(steps.message().find("step_tokens is 15"), std::string::npos) << steps;
+  EngineOptions many = Options(32, 0);
+  many.max_running_requests = 33;
+  EXPECT_EQ(LoadModel(many).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace folio
