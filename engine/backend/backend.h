@@ -129,7 +129,8 @@ class Backend {
   enum class Output { kStore, kAdd };
   //   y [num_rows, matrix.rows()] (=, +=) x [num_rows, matrix.cols()] * matrix^T (+ bias, may be
   //   empty)
-  // The result of a row does not depend on the other rows, bit for bit.
+  // What a row is does not depend on the other rows: on the CPU bit for bit, on a GPU but for
+  // rounding.
   virtual void MatMul(const PackedMatrix& matrix, const float* x, int num_rows,
                       std::span<const float> bias, Output output, float* y) = 0;
 
