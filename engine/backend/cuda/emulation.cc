@@ -1,12 +1,11 @@
 // Blocks one after the other, the threads of a block as fibers that take turns at barriers: in
 // every second block the last thread first, so that a missing barrier shows wherever it matters who
 // comes first. Slow and exact.
-#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -39,7 +38,43 @@ folio_switch_stack:
 .size folio_switch_stack, .-folio_switch_stack
 )");
 
+// ThreadSanitizer sees every thread of a block as one of its own, ordered by nothing but barriers:
+// in its builds the tests find what compute-sanitizer's racecheck looks for, in shared memory and
+// between blocks.
+#ifdef __SANITIZE_THREAD__
+extern "C" {
+void* __tsan_get_current_fiber();
+void* __tsan_create_fiber(unsigned flags);
+void __tsan_switch_to_fiber(void* fiber, unsigned flags);
+void __tsan_acquire(void* at);
+void __tsan_release(void* at);
+}
+#endif
+
 namespace folio::cuda {
+namespace {
+
+// The emulator's own work on fibers is not to be seen.
+#define FOLIO_UNSEEN __attribute__((no_sanitize("thread")))
+
+#ifdef __SANITIZE_THREAD__
+constexpr bool kSeesRaces = true;
+constexpr unsigned kWithoutOrder = 1;
+FOLIO_UNSEEN void* ThisThread() { return __tsan_get_current_fiber(); }
+FOLIO_UNSEEN void* NewThread() { return __tsan_create_fiber(0); }
+FOLIO_UNSEEN void SeeAs(void* thread) { __tsan_switch_to_fiber(thread, kWithoutOrder); }
+FOLIO_UNSEEN void Acquire(char* at) { __tsan_acquire(at); }
+FOLIO_UNSEEN void Release(char* at) { __tsan_release(at); }
+#else
+constexpr bool kSeesRaces = false;
+FOLIO_UNSEEN void* ThisThread() { return nullptr; }
+FOLIO_UNSEEN void* NewThread() { return nullptr; }
+FOLIO_UNSEEN void SeeAs(void*) {}
+FOLIO_UNSEEN void Acquire(char*) {}
+FOLIO_UNSEEN void Release(char*) {}
+#endif
+
+}  // namespace
 
 dim3 threadIdx;
 dim3 blockIdx;
@@ -49,50 +84,87 @@ dim3 blockDim;
 namespace {
 
 constexpr int kWarp = 32;
+constexpr int kMaxThreads = 1024;
+constexpr int kMaxCopies = 128;
+constexpr int kCopyBytes = 16;
 constexpr size_t kStackBytes = 128 << 10;
 
-enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kDone };
+enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kExchanging, kDone };
+
+struct Copy {
+  void* to;
+  const void* from;
+  int group;
+};
 
 struct Fiber {
   void* top = nullptr;  // of the stack, while it does not run
   std::unique_ptr<char[]> stack;
+  void* seen_as = nullptr;
   State state = State::kReady;
   // What it gives to a shuffle or a product, in turns: nobody is two of them ahead.
-  float slots[2] = {};
-  uint32_t operands[2][6] = {};
+  uint32_t given[2][6] = {};
   int turn = 0;
+  // Under way.
+  Copy copies[kMaxCopies];
+  int num_copies = 0;
+  int group = 0;
 };
 
 struct Block {
-  std::vector<Fiber> fibers;
+  Fiber fibers[kMaxThreads];
   void* scheduler = nullptr;  // top of the stack of RunBlock
+  void* scheduler_seen_as = nullptr;
   const std::function<void()>* thread = nullptr;
   int running = 0;
   int size = 0;
   bool backwards = false;
-  std::vector<char> shared;
+  char* shared = nullptr;
+  // One for the block and one for each warp; of this block alone.
+  char* barriers = nullptr;
 };
 
 Block block;
+char kernel_begin;
+char kernel_end;
 
-[[noreturn]] void RunFiber() {
+FOLIO_UNSEEN char* BarrierOf(State barrier, int i) {
+  return block.barriers + (barrier == State::kAtBlockBarrier ? 0 : 1 + i / kWarp);
+}
+
+FOLIO_UNSEEN [[noreturn]] void RunFiber() {
+  Acquire(&kernel_begin);
   (*block.thread)();
+  Release(&kernel_end);
   Fiber& self = block.fibers[block.running];
   self.state = State::kDone;
+  SeeAs(block.scheduler_seen_as);
   folio_switch_stack(&self.top, block.scheduler);
   std::abort();  // nobody wakes what is done
 }
 
-void Wait(State at) {
+FOLIO_UNSEEN void Wait(State at) {
   Fiber& self = block.fibers[block.running];
   self.state = at;
+  SeeAs(block.scheduler_seen_as);
   folio_switch_stack(&self.top, block.scheduler);
 }
 
+// A barrier orders memory; an exchange of values does not.
+FOLIO_UNSEEN void WaitInOrder(State barrier) {
+  char* at = BarrierOf(barrier, block.running);
+  Release(at);
+  Wait(barrier);
+  Acquire(at);
+}
+
 // A stack on which folio_switch_stack returns into RunFiber, six registers popped.
-void Start(int i) {
+FOLIO_UNSEEN void Start(int i) {
   Fiber& fiber = block.fibers[i];
-  if (fiber.stack == nullptr) fiber.stack = std::make_unique<char[]>(kStackBytes);
+  if (fiber.stack == nullptr) {
+    fiber.stack = std::make_unique<char[]>(kStackBytes);
+    fiber.seen_as = NewThread();
+  }
   char* end = fiber.stack.get() + kStackBytes;
   end -= reinterpret_cast<uintptr_t>(end) % 16;
   auto* words = reinterpret_cast<void**>(end);
@@ -102,10 +174,11 @@ void Start(int i) {
   fiber.top = &words[-8];
   fiber.state = State::kReady;
   fiber.turn = 0;
+  fiber.num_copies = 0;
 }
 
 // Sets the fibers [begin, end) free if all that live wait at one barrier.
-bool Release(int begin, int end, State barrier) {
+FOLIO_UNSEEN bool SetFree(int begin, int end, State barrier) {
   bool any = false;
   for (int i = begin; i < end; ++i) {
     if (block.fibers[i].state == State::kDone) continue;
@@ -118,7 +191,7 @@ bool Release(int begin, int end, State barrier) {
   return any;
 }
 
-void RunBlock() {
+FOLIO_UNSEEN void RunBlock() {
   for (int i = 0; i < block.size; ++i) Start(i);
   for (;;) {
     bool ran = false;
@@ -128,12 +201,14 @@ void RunBlock() {
       ran = true;
       block.running = i;
       threadIdx = {static_cast<unsigned>(i), 0, 0};
+      SeeAs(block.fibers[i].seen_as);
       folio_switch_stack(&block.scheduler, block.fibers[i].top);
     }
-    bool released = Release(0, block.size, State::kAtBlockBarrier);
+    bool released = SetFree(0, block.size, State::kAtBlockBarrier);
     for (int warp = 0; warp < block.size; warp += kWarp) {
       const int end = warp + kWarp < block.size ? warp + kWarp : block.size;
-      released = Release(warp, end, State::kAtWarpBarrier) || released;
+      released = SetFree(warp, end, State::kAtWarpBarrier) || released;
+      released = SetFree(warp, end, State::kExchanging) || released;
     }
     if (released) continue;
     bool all_done = true;
@@ -146,70 +221,107 @@ void RunBlock() {
   }
 }
 
+// What the lanes of a warp gave.
+struct Given {
+  const Fiber* warp;
+  int turn;
+  FOLIO_UNSEEN uint32_t operator()(int lane, int word) const {
+    return warp[lane].given[turn][word];
+  }
+};
+FOLIO_UNSEEN Given Exchange(uint32_t w0, uint32_t w1 = 0, uint32_t w2 = 0, uint32_t w3 = 0,
+                            uint32_t w4 = 0, uint32_t w5 = 0) {
+  Fiber& self = block.fibers[block.running];
+  const int turn = self.turn;
+  self.turn = 1 - turn;
+  uint32_t* given = self.given[turn];
+  given[0] = w0;
+  given[1] = w1;
+  given[2] = w2;
+  given[3] = w3;
+  given[4] = w4;
+  given[5] = w5;
+  Wait(State::kExchanging);
+  return {&block.fibers[block.running / kWarp * kWarp], turn};
+}
+
+FOLIO_UNSEEN float HalfOf(uint32_t word, int which) {
+  return std::bit_cast<float>(which == 0 ? word << 16 : word & 0xffff0000u);
+}
+
 }  // namespace
 
-void __syncthreads() { Wait(State::kAtBlockBarrier); }
-void __syncwarp() { Wait(State::kAtWarpBarrier); }
+void __syncthreads() { WaitInOrder(State::kAtBlockBarrier); }
+void __syncwarp() { WaitInOrder(State::kAtWarpBarrier); }
 
-float __shfl_xor_sync(unsigned, float value, int lane_mask) {
-  const int self = block.running;
-  const int turn = block.fibers[self].turn;
-  block.fibers[self].slots[turn] = value;
-  block.fibers[self].turn = 1 - turn;
-  __syncwarp();
-  const int lane = self % kWarp;
-  return block.fibers[self - lane + (lane ^ lane_mask)].slots[turn];
+FOLIO_UNSEEN float __shfl_xor_sync(unsigned, float value, int lane_mask) {
+  const Given given = Exchange(std::bit_cast<uint32_t>(value));
+  return std::bit_cast<float>(given(block.running % kWarp ^ lane_mask, 0));
 }
 
 // PTX ISA, mma.m16n8k16: lane l is in group g = l / 4 at place t = l % 4. a0 holds A[g][2t, 2t+1],
 // a1 A[g+8][2t, 2t+1], a2 A[g][2t+8, 2t+9], a3 A[g+8][2t+8, 2t+9]; b0 B[2t, 2t+1][g], b1
 // B[2t+8, 2t+9][g]; c C[g][2t], C[g][2t+1], C[g+8][2t], C[g+8][2t+1].
-void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  const int self = block.running;
-  const int turn = block.fibers[self].turn;
-  const uint32_t mine[6] = {a[0], a[1], a[2], a[3], b0, b1};
-  std::copy(std::begin(mine), std::end(mine), block.fibers[self].operands[turn]);
-  block.fibers[self].turn = 1 - turn;
-  __syncwarp();
-  const int lane = self % kWarp;
-  const Fiber* warp = &block.fibers[self - lane];
-  const auto half = [](uint32_t word, int which) {
-    const uint32_t bits = which == 0 ? word << 16 : word & 0xffff0000u;
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return value;
-  };
+FOLIO_UNSEEN void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  const Given given = Exchange(a[0], a[1], a[2], a[3], b0, b1);
+  const int lane = block.running % kWarp;
   for (int i = 0; i < 4; ++i) {
     const int row = lane / 4 + (i < 2 ? 0 : 8);
     const int column = lane % 4 * 2 + i % 2;
     float sum = 0;
     for (int k = 0; k < 16; ++k) {
-      const Fiber& left = warp[row % 8 * 4 + k % 8 / 2];
-      const Fiber& right = warp[column * 4 + k % 8 / 2];
-      sum += half(left.operands[turn][row / 8 + k / 8 * 2], k % 2) *
-             half(right.operands[turn][4 + k / 8], k % 2);
+      const uint32_t left = given(row % 8 * 4 + k % 8 / 2, row / 8 + k / 8 * 2);
+      const uint32_t right = given(column * 4 + k % 8 / 2, 4 + k / 8);
+      sum += HalfOf(left, k % 2) * HalfOf(right, k % 2);
     }
     c[i] += sum;
   }
 }
 
 // PTX ISA, movmatrix: lane l gives row l / 4, columns 2 (l % 4) and the next.
-uint32_t Transpose8x8(uint32_t word) {
-  const int self = block.running;
-  const int turn = block.fibers[self].turn;
-  block.fibers[self].operands[turn][0] = word;
-  block.fibers[self].turn = 1 - turn;
-  __syncwarp();
-  const int lane = self % kWarp;
-  const Fiber* warp = &block.fibers[self - lane];
+FOLIO_UNSEEN uint32_t Transpose8x8(uint32_t word) {
+  const Given given = Exchange(word);
+  const int lane = block.running % kWarp;
   const int column = lane / 4;
-  const auto at = [&](int row) {
-    return warp[row * 4 + column / 2].operands[turn][0] >> (16 * (column % 2)) & 0xffffu;
-  };
-  return at(lane % 4 * 2) | at(lane % 4 * 2 + 1) << 16;
+  uint32_t result = 0;
+  for (int n = 0; n < 2; ++n) {
+    const int row = lane % 4 * 2 + n;
+    const uint32_t half = given(row * 4 + column / 2, 0) >> (16 * (column % 2)) & 0xffffu;
+    result |= half << (16 * n);
+  }
+  return result;
 }
 
-void* EmulatedShared() { return block.shared.data(); }
+// Nobody knows when a copy happens: in one block at once, in the next when it is waited for.
+void CopyAsync(void* shared, const void* global) {
+  Fiber& self = block.fibers[block.running];
+  if (!block.backwards) {
+    std::memcpy(shared, global, kCopyBytes);
+  } else if (self.num_copies < kMaxCopies) {
+    self.copies[self.num_copies++] = {shared, global, self.group};
+  } else {
+    std::fprintf(stderr, "emulated kernel: more copies under way than are kept\n");
+    std::abort();
+  }
+}
+
+void CommitCopies() { ++block.fibers[block.running].group; }
+
+void FinishCopies(int num_groups_left) {
+  Fiber& self = block.fibers[block.running];
+  int left = 0;
+  for (int n = 0; n < self.num_copies; ++n) {
+    const Copy copy = self.copies[n];
+    if (copy.group < self.group - num_groups_left) {
+      std::memcpy(copy.to, copy.from, kCopyBytes);
+    } else {
+      self.copies[left++] = copy;
+    }
+  }
+  self.num_copies = left;
+}
+
+FOLIO_UNSEEN void* EmulatedShared() { return block.shared; }
 
 namespace {
 Work* recorded = nullptr;
@@ -225,23 +337,35 @@ void Submit(std::function<void()> work) {
   }
 }
 
-void RunGrid(dim3 grid, int block_size, int shared_bytes, const std::function<void()>& thread) {
-  if (static_cast<int>(block.fibers.size()) < block_size) block.fibers.resize(block_size);
+FOLIO_UNSEEN void RunGrid(dim3 grid, int block_size, int shared_bytes,
+                          const std::function<void()>& thread) {
   block.size = block_size;
   block.thread = &thread;
-  // Poisoned: what a kernel reads it must have written.
+  block.scheduler_seen_as = ThisThread();
   gridDim = grid;
   blockDim = {static_cast<unsigned>(block_size), 1, 1};
+  const int barrier_bytes = 1 + (block_size + kWarp - 1) / kWarp;
+  // Kept to the end: what a later block does to the memory of an earlier one would look like a
+  // race.
+  std::vector<std::unique_ptr<char[]>> memory;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         blockIdx = {x, y, z};
-        block.shared.assign(shared_bytes, static_cast<char>(0xff));
+        if (memory.empty() || kSeesRaces) {
+          memory.push_back(std::make_unique<char[]>(shared_bytes + barrier_bytes));
+        }
+        // Poisoned: what a kernel reads it must have written.
+        block.shared = memory.back().get();
+        std::memset(block.shared, 0xff, shared_bytes);
+        block.barriers = block.shared + shared_bytes;
         block.backwards = !block.backwards;
+        Release(&kernel_begin);
         RunBlock();
       }
     }
   }
+  Acquire(&kernel_end);
 }
 
 }  // namespace folio::cuda

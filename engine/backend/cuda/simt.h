@@ -72,6 +72,7 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
 
 #else
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -105,9 +106,7 @@ void __syncwarp();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 template <typename T>
 T atomicAdd(T* at, T value) {
-  const T old = *at;
-  *at += value;
-  return old;
+  return std::atomic_ref<T>(*at).fetch_add(value, std::memory_order_relaxed);
 }
 struct uint2 {
   uint32_t x, y;
@@ -121,9 +120,13 @@ struct float2 {
 struct float4 {
   float x, y, z, w;
 };
-// tensor_core.h: c += a b; a transpose.
+// tensor_core.h: c += a b; a transpose; copies, of which FinishCopies leaves so many groups under
+// way.
 void MmaBf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
 uint32_t Transpose8x8(uint32_t word);
+void CopyAsync(void* shared, const void* global);
+void CommitCopies();
+void FinishCopies(int num_groups_left);
 
 void* EmulatedShared();
 template <typename T>
