@@ -10,6 +10,11 @@ mkdir -p "$out"
 export FOLIO_TEST_DATA="$here/tests"
 # The GPU machine's own CUDA libraries; everything else that Debian 12 has and it may not is in lib/.
 export LD_LIBRARY_PATH="$here/lib:${LD_LIBRARY_PATH:-}:/usr/local/cuda/lib64:/usr/local/cuda/targets/x86_64-linux/lib"
+# Where no toolkit is installed, cuBLAS may have come with a Python package.
+packages=$(python3 -c 'import sysconfig; print(sysconfig.get_path("purelib"))' 2>/dev/null)
+for library in "$packages"/nvidia/*/lib/libcublasLt.so.13; do
+  [ -e "$library" ] && LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$(dirname "$library")"
+done
 model=$here/models/folio-tiny
 summary=$out/summary.json
 failed=0
