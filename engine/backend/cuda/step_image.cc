@@ -26,9 +26,6 @@ constexpr int kBuckets[] = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 1
 // Fewer rows of one sequence do not fill a tile.
 constexpr int kMinTileRows = 16;
 
-// What the first row of a tile may add to a distance.
-constexpr int64_t kTileReach = 256;
-
 // A layer that every choice of tokens has begun at.
 constexpr int kAnyLayer = std::numeric_limits<int>::max();
 
@@ -79,7 +76,7 @@ StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geom
       geometry_(geometry),
       tensor_cores_(HasTensorShape(geometry) &&
                     TileSharedBytes(geometry) <= memory->info().max_shared_bytes),
-      ropes_(memory, setup.geometry.page_tokens),
+      ropes_(memory, setup),
       stagings_{Staging(memory), Staging(memory)},
       device_(memory) {
   device_.Get<std::byte>(kUsualBytes);
@@ -157,7 +154,7 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
   to.entropy_first_layer =
       plan.entropy.base_length > 1 ? plan.entropy.first_layer : std::numeric_limits<int>::max();
   to.evidence = evidence;
-  FOLIO_ASSIGN_OR_RETURN(const Ropes ropes, RopesOf(from));
+  FOLIO_ASSIGN_OR_RETURN(const SliceRopes::Ropes ropes, ropes_.Get(from));
   SetRopes(ropes, &to);
   SetStages(plan, *ropes.queries, &to);
   to.list_begin = shape_.num_lists;
@@ -228,65 +225,13 @@ void StepImage::AddTiles(const SequenceSlice& from, int end) {
   }
 }
 
-const Rotary& StepImage::RotaryOf(const SequenceSlice& from) {
-  const AttentionPlan& plan = *from.plan;
-  const bool prompt = plan.IsPromptRow(from.first_position);
-  if (plan.dynamic_base) {
-    const int64_t length = prompt && plan.prompt_tokens != kUnbounded
-                               ? plan.prompt_tokens
-                               : from.first_position + from.num_rows;
-    dynamic_ = DynamicRotary(*plan.dynamic_base, setup_.geometry.head_dim, length);
-    return dynamic_;
-  }
-  if (!prompt && plan.decode_rotary != nullptr) return *plan.decode_rotary;
-  return plan.rotary != nullptr ? *plan.rotary : setup_.rotary;
-}
-
-// The largest distance, in tokens, that a query of the slice is turned by.
-int64_t StepImage::ReachOf(const SequenceSlice& from) const {
-  const AttentionPlan& plan = *from.plan;
-  const int64_t last = from.first_position + from.num_rows - 1;
-  if (setup_.coca_query == CocaQuery::kRaw) return last;
-  int64_t reach = 0;
-  for (const AttentionStage& stage : plan.stages) {
-    int64_t stage_reach = 0;
-    if (stage.keys == Keys::kChunks) {
-      stage_reach = int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens;
-    } else if (stage.distance == Distance::kClamped) {
-      stage_reach = std::min(last, stage.distance_limit);
-    } else if (stage.distance != Distance::kPinned) {
-      stage_reach = std::min(last, stage.band_end);
-    }
-    reach = std::max(reach, stage_reach);
-  }
-  return reach;
-}
-
-absl::StatusOr<StepImage::Ropes> StepImage::RopesOf(const SequenceSlice& from) {
-  const KvGeometry& g = setup_.geometry;
-  const AttentionPlan& plan = *from.plan;
-  DeviceRope* rope = ropes_.Get(RotaryOf(from));
-  DeviceRope* summary = plan.decode_rotary != nullptr ? ropes_.Get(*plan.decode_rotary) : rope;
-  const int64_t reach = ReachOf(from) + kTileReach + 2 * g.page_tokens;
-  const int64_t num_positions = std::max(g.page_tokens, plan.selection.chunk_tokens);
-  for (DeviceRope* table : {rope, summary}) {
-    FOLIO_RETURN_IF_ERROR(table->Grow(num_positions, reach / g.page_tokens + 1));
-    for (const AttentionStage& stage : plan.stages) {
-      if (stage.distance == Distance::kPinned) {
-        FOLIO_RETURN_IF_ERROR(table->AddFixed(stage.distance_limit));
-      }
-    }
-  }
-  return Ropes{rope, summary};
-}
-
 absl::Status StepImage::Reserve(const SequenceSlice& slice, int64_t num_frames) {
-  FOLIO_RETURN_IF_ERROR(RopesOf(slice).status());
+  FOLIO_RETURN_IF_ERROR(ropes_.Get(slice).status());
   return device_.Reserve<std::byte>(kUsualBytes / 2 +
                                     num_frames * static_cast<int64_t>(sizeof(int)));
 }
 
-void StepImage::SetRopes(const Ropes& ropes, Slice* to) const {
+void StepImage::SetRopes(const SliceRopes::Ropes& ropes, Slice* to) const {
   const float scale = 1.0f / std::sqrt(static_cast<float>(setup_.geometry.head_dim));
   to->rope = ropes.queries->table();
   to->summary_rope = ropes.summaries->table();

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
-#include "engine/backend/cuda/rope_cache.h"
 #include "engine/backend/cuda/sample_tasks.h"
+#include "engine/backend/cuda/slice_ropes.h"
 #include "engine/backend/cuda/workspace.h"
 
 namespace folio::cuda {
@@ -71,16 +71,7 @@ class StepImage {
 
  private:
   absl::Status AddSlice(const SequenceSlice& from, EvidencePick* evidence);
-  // Tables with every rotation that a row of a slice may need: of its queries, and of the
-  // representations that they choose by.
-  struct Ropes {
-    const DeviceRope* queries = nullptr;
-    const DeviceRope* summaries = nullptr;
-  };
-  absl::StatusOr<Ropes> RopesOf(const SequenceSlice& from);
-  void SetRopes(const Ropes& ropes, Slice* to) const;
-  int64_t ReachOf(const SequenceSlice& from) const;
-  const Rotary& RotaryOf(const SequenceSlice& from);
+  void SetRopes(const SliceRopes::Ropes& ropes, Slice* to) const;
   void SetSelection(const AttentionPlan& plan, Slice* to);
   static void SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to);
   void AddChunkTasks(const SequenceSlice& from);
@@ -94,8 +85,7 @@ class StepImage {
   const AttentionSetup& setup_;
   const Geometry& geometry_;
   const bool tensor_cores_;
-  RopeCache ropes_;
-  Rotary dynamic_;
+  SliceRopes ropes_;
 
   // Where the lists of a slice begin in frames_.
   struct FrameOffsets {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "engine/backend/backend.h"
+#include "engine/backend/cuda/rope_cache.h"
+
+namespace folio::cuda {
+
+// Which rotations the rows of a slice may need, and where they lie.
+class SliceRopes {
+ public:
+  SliceRopes(CudaMemory* memory, const AttentionSetup& setup)
+      : setup_(setup), cache_(memory, setup.geometry.page_tokens) {}
+
+  void BeginStep() { cache_.BeginStep(); }
+
+  // Tables for its queries, and for the representations of chunks that they choose by.
+  struct Ropes {
+    const DeviceRope* queries = nullptr;
+    const DeviceRope* summaries = nullptr;
+  };
+  // Made or grown where needed. Errors: RESOURCE_EXHAUSTED.
+  absl::StatusOr<Ropes> Get(const SequenceSlice& slice);
+
+ private:
+  const Rotary& RotaryOf(const SequenceSlice& slice);
+  // The largest distance, in tokens, that a query of the slice is turned by.
+  int64_t ReachOf(const SequenceSlice& slice) const;
+
+  const AttentionSetup& setup_;
+  RopeCache cache_;
+  Rotary dynamic_;
+};
+
+}  // namespace folio::cuda
