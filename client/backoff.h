@@ -1,6 +1,5 @@
 // Waiting between attempts.
-#ifndef FOLIO_CLIENT_BACKOFF_H_
-#define FOLIO_CLIENT_BACKOFF_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -25,5 +24,3 @@ absl::Duration RetryDelayFor(const RetryPolicy& policy, int num_failures,
 bool WaitFor(absl::Duration delay, CancelToken cancel);
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_BACKOFF_H_

@@ -4,8 +4,7 @@
 // default-constructed CancelToken can never be cancelled. All operations are thread-safe;
 // cancelling twice is harmless. They are not async-signal-safe: wait for signals on a thread of
 // their own (see cli/interrupt.h).
-#ifndef FOLIO_CLIENT_CANCEL_TOKEN_H_
-#define FOLIO_CLIENT_CANCEL_TOKEN_H_
+#pragma once
 
 #include <stop_token>
 
@@ -15,5 +14,3 @@ using CancelSource = std::stop_source;
 using CancelToken = std::stop_token;
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_CANCEL_TOKEN_H_

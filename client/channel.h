@@ -1,6 +1,5 @@
 // Connections, for programs that make their own stubs.
-#ifndef FOLIO_CLIENT_CHANNEL_H_
-#define FOLIO_CLIENT_CHANNEL_H_
+#pragma once
 
 #include <grpcpp/channel.h>
 
@@ -17,5 +16,3 @@ namespace folio::client {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& options);
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_CHANNEL_H_

@@ -8,8 +8,7 @@
 //   });
 //
 // Errors are absl::Status with the server's details as payloads (see status.h).
-#ifndef FOLIO_CLIENT_CLIENT_H_
-#define FOLIO_CLIENT_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -95,5 +94,3 @@ class Client {
 };
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_CLIENT_H_

@@ -1,6 +1,5 @@
 // Where the bytes of an upload come from.
-#ifndef FOLIO_CLIENT_DOCUMENT_SOURCE_H_
-#define FOLIO_CLIENT_DOCUMENT_SOURCE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -54,5 +53,3 @@ class FileSource final : public DocumentSource {
 };
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_DOCUMENT_SOURCE_H_

@@ -3,8 +3,7 @@
 // FromGrpcStatus keeps the details that a server sends with an error (ErrorInfo, BadRequest,
 // RetryInfo) as payloads of the absl::Status, under their usual type URLs. All functions are pure
 // and thread-safe.
-#ifndef FOLIO_CLIENT_STATUS_H_
-#define FOLIO_CLIENT_STATUS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -34,5 +33,3 @@ std::string ErrorReason(const absl::Status& status);
 std::string FormatError(const absl::Status& status);
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_STATUS_H_

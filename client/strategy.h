@@ -1,6 +1,5 @@
 // Attention strategies and position schemes as text. Pure functions, thread-safe.
-#ifndef FOLIO_CLIENT_STRATEGY_H_
-#define FOLIO_CLIENT_STRATEGY_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -25,5 +24,3 @@ std::string MethodName(const google::protobuf::Message& method);
 std::string DescribeMethod(const google::protobuf::Message& method);
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_STRATEGY_H_

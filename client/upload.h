@@ -1,6 +1,5 @@
 // Uploading a document, resuming it when the connection breaks.
-#ifndef FOLIO_CLIENT_UPLOAD_H_
-#define FOLIO_CLIENT_UPLOAD_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "client/document_source.h"
@@ -19,5 +18,3 @@ absl::StatusOr<v1::Document> RunUpload(v1::Documents::StubInterface& documents,
                                        UploadEventCallback on_event);
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_UPLOAD_H_

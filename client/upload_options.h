@@ -1,6 +1,5 @@
 // How a document is uploaded.
-#ifndef FOLIO_CLIENT_UPLOAD_OPTIONS_H_
-#define FOLIO_CLIENT_UPLOAD_OPTIONS_H_
+#pragma once
 
 #include <cstddef>
 #include <optional>
@@ -35,5 +34,3 @@ struct UploadOptions {
 using UploadEventCallback = absl::FunctionRef<void(const v1::UploadDocumentEvent&)>;
 
 }  // namespace folio::client
-
-#endif  // FOLIO_CLIENT_UPLOAD_OPTIONS_H_

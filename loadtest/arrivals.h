@@ -1,6 +1,5 @@
 // When requests arrive.
-#ifndef FOLIO_LOADTEST_ARRIVALS_H_
-#define FOLIO_LOADTEST_ARRIVALS_H_
+#pragma once
 
 #include <cstdint>
 #include <random>
@@ -26,5 +25,3 @@ class ArrivalSchedule {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_ARRIVALS_H_

@@ -1,6 +1,5 @@
 // What was measured of one request. Plain data.
-#ifndef FOLIO_LOADTEST_CALL_RECORD_H_
-#define FOLIO_LOADTEST_CALL_RECORD_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -62,5 +61,3 @@ struct CallRecord {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_CALL_RECORD_H_

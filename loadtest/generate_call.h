@@ -1,6 +1,5 @@
 // One request on the wire.
-#ifndef FOLIO_LOADTEST_GENERATE_CALL_H_
-#define FOLIO_LOADTEST_GENERATE_CALL_H_
+#pragma once
 
 #include <grpcpp/client_context.h>
 #include <grpcpp/support/client_callback.h>
@@ -54,5 +53,3 @@ class GenerateCall final : public grpc::ClientReadReactor<v1::GenerateEvent> {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_GENERATE_CALL_H_

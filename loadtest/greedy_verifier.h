@@ -1,6 +1,5 @@
 // Greedy answers must not depend on what else the server does.
-#ifndef FOLIO_LOADTEST_GREEDY_VERIFIER_H_
-#define FOLIO_LOADTEST_GREEDY_VERIFIER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -25,5 +24,3 @@ GreedyVerification VerifyGreedy(client::Client& client, const PromptBuilder& pro
                                 const Options& options, const std::vector<CallRecord>& records);
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_GREEDY_VERIFIER_H_

@@ -1,6 +1,5 @@
 // Sends the requests of a run at their times.
-#ifndef FOLIO_LOADTEST_LOAD_RUNNER_H_
-#define FOLIO_LOADTEST_LOAD_RUNNER_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -81,5 +80,3 @@ class LoadRunner final : private CallObserver {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_LOAD_RUNNER_H_

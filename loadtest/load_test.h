@@ -1,6 +1,5 @@
 // A whole load test: connect, run, check, report.
-#ifndef FOLIO_LOADTEST_LOAD_TEST_H_
-#define FOLIO_LOADTEST_LOAD_TEST_H_
+#pragma once
 
 #include <memory>
 
@@ -21,5 +20,3 @@ absl::StatusOr<RunResult> RunLoadTest(const std::shared_ptr<grpc::Channel>& chan
                                       const Options& options);
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_LOAD_TEST_H_

@@ -1,6 +1,5 @@
 // From records to the numbers of a report. Pure functions.
-#ifndef FOLIO_LOADTEST_METRICS_H_
-#define FOLIO_LOADTEST_METRICS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -64,5 +63,3 @@ Metrics ComputeMetrics(const std::vector<const CallRecord*>& records, const Good
 bool HasLimits(const Goodput& goodput);
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_METRICS_H_

@@ -1,6 +1,5 @@
 // The command line of the load generator.
-#ifndef FOLIO_LOADTEST_OPTIONS_H_
-#define FOLIO_LOADTEST_OPTIONS_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -74,5 +73,3 @@ absl::StatusOr<WeightedCounts> ParseWeightedCounts(const std::string& text);
 absl::StatusOr<Goodput> ParseGoodput(const std::string& text);
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_OPTIONS_H_

@@ -1,6 +1,5 @@
 // Prompts of a given length, and requests made of them.
-#ifndef FOLIO_LOADTEST_PROMPT_BUILDER_H_
-#define FOLIO_LOADTEST_PROMPT_BUILDER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -40,5 +39,3 @@ class PromptBuilder {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_PROMPT_BUILDER_H_

@@ -1,6 +1,5 @@
 // The result of a run, for programs and for people. Pure functions.
-#ifndef FOLIO_LOADTEST_REPORT_H_
-#define FOLIO_LOADTEST_REPORT_H_
+#pragma once
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -47,5 +46,3 @@ nlohmann::ordered_json ResultToJson(const RunResult& result, const Options& opti
 std::string FormatResult(const RunResult& result, const Options& options);
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_REPORT_H_

@@ -1,6 +1,5 @@
 // Numbers about samples. Pure functions.
-#ifndef FOLIO_LOADTEST_STATISTICS_H_
-#define FOLIO_LOADTEST_STATISTICS_H_
+#pragma once
 
 #include <cstddef>
 #include <vector>
@@ -28,5 +27,3 @@ double Percentile(const std::vector<double>& sorted, double percent);
 Summary Summarize(std::vector<double> samples);
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_STATISTICS_H_

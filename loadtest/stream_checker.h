@@ -1,6 +1,5 @@
 // The promises of a Generate stream.
-#ifndef FOLIO_LOADTEST_STREAM_CHECKER_H_
-#define FOLIO_LOADTEST_STREAM_CHECKER_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -48,5 +47,3 @@ class StreamChecker {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_STREAM_CHECKER_H_

@@ -1,6 +1,5 @@
 // Which requests are sent.
-#ifndef FOLIO_LOADTEST_WORKLOAD_H_
-#define FOLIO_LOADTEST_WORKLOAD_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -46,5 +45,3 @@ class Workload {
 };
 
 }  // namespace folio::loadtest
-
-#endif  // FOLIO_LOADTEST_WORKLOAD_H_

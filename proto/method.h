@@ -1,7 +1,6 @@
 // Strategies and position schemes as names and numbers, by reflection: a new message in the oneof
 // of AttentionStrategy or PositionScheme is known to server and client without further code.
-#ifndef FOLIO_PROTO_METHOD_H_
-#define FOLIO_PROTO_METHOD_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -35,5 +34,3 @@ const google::protobuf::FieldDescriptor* FindMethod(const google::protobuf::Desc
 std::string ShortEnumName(const google::protobuf::EnumValueDescriptor& value);
 
 }  // namespace folio::v1
-
-#endif  // FOLIO_PROTO_METHOD_H_

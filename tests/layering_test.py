@@ -81,6 +81,18 @@ class Layering(unittest.TestCase):
         self.assertNotEqual(violations("engine", lambda _, header: header != "engine/types/kv_types.h"), [])
 
 
+class Headers(unittest.TestCase):
+    def test_each_is_guarded_by_pragma_once_before_anything_else(self):
+        def guarded(text):
+            code = [line for line in text.splitlines() if line.strip() and not line.startswith("//")]
+            return code[0] == "#pragma once" and not re.search(r"#ifndef \w+_H_\b", text)
+        headers = [path for folder in ("client", "engine", "loadtest", "proto", "server", "tests")
+                   for path in sorted((ROOT / folder).rglob("*.h"))]
+        self.assertGreater(len(headers), 100)
+        self.assertEqual([str(path.relative_to(ROOT)) for path in headers if not guarded(path.read_text())], [])
+        self.assertFalse(guarded("// A comment.\n#ifndef FOLIO_X_H_\n#define FOLIO_X_H_\n#pragma once\n"))
+
+
 class Kernels(unittest.TestCase):
     def test_every_kernel_waits_for_the_one_before(self):
         """simt.h: launches overlap, so a kernel that does not wait would read what is not written yet."""

@@ -1,6 +1,5 @@
 // Attention strategies and position schemes on the command line.
-#ifndef FOLIO_CLIENT_CLI_ATTENTION_FLAGS_H_
-#define FOLIO_CLIENT_CLI_ATTENTION_FLAGS_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <optional>
@@ -36,5 +35,3 @@ void SetAttention(const Attention& attention, Message* message) {
 }
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_ATTENTION_FLAGS_H_

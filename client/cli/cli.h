@@ -1,6 +1,5 @@
 // The command line tool without its process: arguments in, exit code out.
-#ifndef FOLIO_CLIENT_CLI_CLI_H_
-#define FOLIO_CLIENT_CLI_CLI_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -17,5 +16,3 @@ ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
                 const client::CancelToken& cancel);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_CLI_H_

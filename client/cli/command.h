@@ -1,6 +1,5 @@
 // What every command of the tool is made of.
-#ifndef FOLIO_CLIENT_CLI_COMMAND_H_
-#define FOLIO_CLIENT_CLI_COMMAND_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -46,5 +45,3 @@ Command AddTokenizeCommand(CLI::App& root);
 Command AddUploadCommand(CLI::App& root);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_COMMAND_H_

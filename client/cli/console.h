@@ -1,6 +1,5 @@
 // The streams of the process, replaceable in tests.
-#ifndef FOLIO_CLIENT_CLI_CONSOLE_H_
-#define FOLIO_CLIENT_CLI_CONSOLE_H_
+#pragma once
 
 #include <iosfwd>
 
@@ -20,5 +19,3 @@ struct Console {
 };
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_CONSOLE_H_

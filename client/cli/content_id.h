@@ -1,6 +1,5 @@
 // Document ids that are made from the content.
-#ifndef FOLIO_CLIENT_CLI_CONTENT_ID_H_
-#define FOLIO_CLIENT_CLI_CONTENT_ID_H_
+#pragma once
 
 #include <string>
 
@@ -17,5 +16,3 @@ absl::StatusOr<std::string> ContentId(const client::DocumentSource& source,
                                       const Attention& attention);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_CONTENT_ID_H_

@@ -1,6 +1,5 @@
 // What the measurements of `folio eval` have in common.
-#ifndef FOLIO_CLIENT_CLI_EVAL_FLAGS_H_
-#define FOLIO_CLIENT_CLI_EVAL_FLAGS_H_
+#pragma once
 
 #include <cstdint>
 #include <fstream>
@@ -70,5 +69,3 @@ absl::Status EvalPerplexity(const EvalFlags& flags, Invocation& invocation);
 absl::Status EvalCoverage(const EvalFlags& flags, Invocation& invocation);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_EVAL_FLAGS_H_

@@ -1,6 +1,5 @@
 // Exit codes of the command line tool.
-#ifndef FOLIO_CLIENT_CLI_EXIT_CODE_H_
-#define FOLIO_CLIENT_CLI_EXIT_CODE_H_
+#pragma once
 
 #include "absl/status/status.h"
 
@@ -34,5 +33,3 @@ ExitCode ExitCodeOf(const absl::Status& status);
 absl::Status AsFileError(const absl::Status& status);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_EXIT_CODE_H_

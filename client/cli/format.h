@@ -1,6 +1,5 @@
 // Numbers for people. Pure functions.
-#ifndef FOLIO_CLIENT_CLI_FORMAT_H_
-#define FOLIO_CLIENT_CLI_FORMAT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -22,5 +21,3 @@ std::string FormatSummary(const v1::Completed& completed);
 std::string FormatEvidence(const v1::Evidence& evidence);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_FORMAT_H_

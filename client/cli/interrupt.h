@@ -1,6 +1,5 @@
 // Ctrl-C as a cancellation.
-#ifndef FOLIO_CLIENT_CLI_INTERRUPT_H_
-#define FOLIO_CLIENT_CLI_INTERRUPT_H_
+#pragma once
 
 #include <pthread.h>
 
@@ -28,5 +27,3 @@ class InterruptWatcher {
 };
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_INTERRUPT_H_

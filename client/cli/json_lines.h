@@ -1,6 +1,5 @@
 // NDJSON output.
-#ifndef FOLIO_CLIENT_CLI_JSON_LINES_H_
-#define FOLIO_CLIENT_CLI_JSON_LINES_H_
+#pragma once
 
 #include <google/protobuf/message.h>
 
@@ -19,5 +18,3 @@ void WriteJsonLine(std::ostream& out, const google::protobuf::Message& message);
 void WriteErrorLine(std::ostream& out, const absl::Status& status);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_JSON_LINES_H_

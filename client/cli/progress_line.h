@@ -1,6 +1,5 @@
 // A progress bar in the last line of a terminal.
-#ifndef FOLIO_CLIENT_CLI_PROGRESS_LINE_H_
-#define FOLIO_CLIENT_CLI_PROGRESS_LINE_H_
+#pragma once
 
 #include <chrono>
 #include <cstdint>
@@ -52,5 +51,3 @@ class ProgressLine {
 };
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_PROGRESS_LINE_H_

@@ -1,6 +1,5 @@
 // Sampling and stopping on the command line.
-#ifndef FOLIO_CLIENT_CLI_SAMPLING_FLAGS_H_
-#define FOLIO_CLIENT_CLI_SAMPLING_FLAGS_H_
+#pragma once
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
@@ -33,5 +32,3 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags);
 void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_SAMPLING_FLAGS_H_

@@ -1,6 +1,5 @@
 // Uploads as the commands show them.
-#ifndef FOLIO_CLIENT_CLI_UPLOAD_PROGRESS_H_
-#define FOLIO_CLIENT_CLI_UPLOAD_PROGRESS_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "client/cli/command.h"
@@ -17,5 +16,3 @@ absl::StatusOr<v1::Document> UploadWithProgress(client::Client& client, Invocati
                                                 const client::UploadOptions& options);
 
 }  // namespace folio::cli
-
-#endif  // FOLIO_CLIENT_CLI_UPLOAD_PROGRESS_H_

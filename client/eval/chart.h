@@ -1,6 +1,5 @@
 // Pictures of measurements as SVG. Pure functions.
-#ifndef FOLIO_CLIENT_EVAL_CHART_H_
-#define FOLIO_CLIENT_EVAL_CHART_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -34,5 +33,3 @@ std::string HeatMaps(const ChartText& text, const std::vector<std::string>& colu
                      const std::vector<std::string>& rows, const std::vector<HeatMap>& maps);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_CHART_H_

@@ -1,6 +1,5 @@
 // What the heads of each layer chose: how much of the text, how evenly, and whether the right part.
-#ifndef FOLIO_CLIENT_EVAL_COVERAGE_H_
-#define FOLIO_CLIENT_EVAL_COVERAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -65,5 +64,3 @@ absl::StatusOr<std::vector<LayerCoverage>> ParseCoverageCsv(const std::string& c
 std::string CoveragePicture(const std::vector<CoverageRow>& rows);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_COVERAGE_H_

@@ -1,6 +1,5 @@
 // Comma-separated values (RFC 4180).
-#ifndef FOLIO_CLIENT_EVAL_CSV_H_
-#define FOLIO_CLIENT_EVAL_CSV_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -16,5 +15,3 @@ std::string CsvField(const std::string& text);
 std::vector<std::string> ReadCsvRecord(const std::string& csv, size_t* at);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_CSV_H_

@@ -1,6 +1,5 @@
 // Runs the trials of a task against a server.
-#ifndef FOLIO_CLIENT_EVAL_EVAL_RUNNER_H_
-#define FOLIO_CLIENT_EVAL_EVAL_RUNNER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -66,5 +65,3 @@ absl::StatusOr<std::vector<TrialResult>> RunEval(
     const std::function<void(const TrialResult&)>& on_result);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_EVAL_RUNNER_H_

@@ -1,6 +1,5 @@
 // Text that hides a needle.
-#ifndef FOLIO_CLIENT_EVAL_FILLER_H_
-#define FOLIO_CLIENT_EVAL_FILLER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -51,5 +50,3 @@ class Filler {
 };
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_FILLER_H_

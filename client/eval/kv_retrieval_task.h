@@ -1,6 +1,5 @@
 // Retrieval from a dictionary of random identifiers.
-#ifndef FOLIO_CLIENT_EVAL_KV_RETRIEVAL_TASK_H_
-#define FOLIO_CLIENT_EVAL_KV_RETRIEVAL_TASK_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -32,5 +31,3 @@ class KvRetrievalTask final : public EvalTask {
 };
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_KV_RETRIEVAL_TASK_H_

@@ -1,6 +1,5 @@
 // What a measurement compares, as text.
-#ifndef FOLIO_CLIENT_EVAL_METHODS_H_
-#define FOLIO_CLIENT_EVAL_METHODS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -22,5 +21,3 @@ struct Method {
 absl::StatusOr<std::vector<Method>> ParseMethods(const std::string& text);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_METHODS_H_

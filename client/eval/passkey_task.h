@@ -1,6 +1,5 @@
 // Pass key retrieval: a number hidden in filler text.
-#ifndef FOLIO_CLIENT_EVAL_PASSKEY_TASK_H_
-#define FOLIO_CLIENT_EVAL_PASSKEY_TASK_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -65,5 +64,3 @@ class PasskeyTask final : public EvalTask {
 };
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_PASSKEY_TASK_H_

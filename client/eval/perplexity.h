@@ -1,6 +1,5 @@
 // Perplexity of a text by position.
-#ifndef FOLIO_CLIENT_EVAL_PERPLEXITY_H_
-#define FOLIO_CLIENT_EVAL_PERPLEXITY_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -31,5 +30,3 @@ std::string FormatPerplexity(const std::vector<PerplexityCurve>& curves);
 std::string PerplexityCsv(const std::vector<PerplexityCurve>& curves);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_PERPLEXITY_H_

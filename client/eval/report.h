@@ -1,6 +1,5 @@
 // Results of a measurement as a table, as CSV and as JSON. Pure functions.
-#ifndef FOLIO_CLIENT_EVAL_REPORT_H_
-#define FOLIO_CLIENT_EVAL_REPORT_H_
+#pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -68,5 +67,3 @@ nlohmann::ordered_json TrialToJson(const TrialResult& result);
 nlohmann::ordered_json RowsToJson(const std::vector<Row>& rows);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_REPORT_H_

@@ -1,7 +1,6 @@
 // What a quality measurement is made of. A new task is one file that implements EvalTask, and one
 // line where the command line tool makes it.
-#ifndef FOLIO_CLIENT_EVAL_TASK_H_
-#define FOLIO_CLIENT_EVAL_TASK_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -38,5 +37,3 @@ class EvalTask {
 };
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_TASK_H_

@@ -1,6 +1,5 @@
 // Counting tokens with the server's tokenizer.
-#ifndef FOLIO_CLIENT_EVAL_TOKEN_COUNTER_H_
-#define FOLIO_CLIENT_EVAL_TOKEN_COUNTER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -25,5 +24,3 @@ TokenCounter ServerTokenCounter(client::Client& client, client::CancelToken canc
 std::vector<std::string> SplitAtSpaces(const std::string& text, size_t max_bytes);
 
 }  // namespace folio::eval
-
-#endif  // FOLIO_CLIENT_EVAL_TOKEN_COUNTER_H_

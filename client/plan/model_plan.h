@@ -1,6 +1,5 @@
 // What a model can be expected to do at a length, from its config.json alone. Pure functions.
-#ifndef FOLIO_CLIENT_PLAN_MODEL_PLAN_H_
-#define FOLIO_CLIENT_PLAN_MODEL_PLAN_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -48,5 +47,3 @@ struct PlanRequest {
 ModelPlan PlanModel(const ModelConfig& config, const PlanRequest& request);
 
 }  // namespace folio::plan
-
-#endif  // FOLIO_CLIENT_PLAN_MODEL_PLAN_H_

@@ -1,6 +1,5 @@
 // Runs the command line tool within a test.
-#ifndef FOLIO_TESTS_CLIENT_CLI_RUN_H_
-#define FOLIO_TESTS_CLIENT_CLI_RUN_H_
+#pragma once
 
 #include <sstream>
 #include <string>
@@ -30,5 +29,3 @@ inline CliRun RunFolio(const FakeServer& server, std::vector<std::string> argume
 }
 
 }  // namespace folio::testing
-
-#endif  // FOLIO_TESTS_CLIENT_CLI_RUN_H_

@@ -1,6 +1,5 @@
 // A Folio server without a model, for tests of its clients.
-#ifndef FOLIO_TESTS_CLIENT_FAKE_SERVER_H_
-#define FOLIO_TESTS_CLIENT_FAKE_SERVER_H_
+#pragma once
 
 #include <grpcpp/grpcpp.h>
 
@@ -104,5 +103,3 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
 };
 
 }  // namespace folio::testing
-
-#endif  // FOLIO_TESTS_CLIENT_FAKE_SERVER_H_

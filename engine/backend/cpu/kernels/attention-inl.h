@@ -1,5 +1,7 @@
 // Attention of a few queries over one page. A key or value is loaded once for all of them; each
 // query's arithmetic is the same whatever the others are.
+#pragma once
+
 #include <algorithm>
 
 #include "engine/backend/cpu/kernels/kernels.h"

@@ -1,4 +1,6 @@
 // Row-wise kernels of small cost.
+#pragma once
+
 #include <cmath>
 
 #include "engine/backend/cpu/kernels/kernels.h"

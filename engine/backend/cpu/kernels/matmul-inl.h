@@ -1,5 +1,7 @@
 // Matrix products over packed panels. One accumulator per output and row, inputs in ascending
 // order, so a row's result is the same bits whatever rows run beside it.
+#pragma once
+
 #include <algorithm>
 
 #include "engine/backend/cpu/kernels/kernels.h"

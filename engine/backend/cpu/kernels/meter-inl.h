@@ -1,4 +1,6 @@
 // What the vectors of an instruction set reach without a model: the ceilings of folio-bench.
+#pragma once
+
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 

@@ -1,4 +1,6 @@
 // Rotation of keys that are stored un-rotated: 16 tokens at a time, a token per lane.
+#pragma once
+
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 #include "engine/types/kv_types.h"

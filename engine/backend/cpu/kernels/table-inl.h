@@ -1,5 +1,7 @@
 // The kernels of one instruction set: a source file names it (FOLIO_KERNEL_NAMESPACE) and includes
 // this; its compile flags do the rest.
+#pragma once
+
 #include "engine/backend/cpu/kernels/kernels.h"
 // Order matters: the others use the vectors of the first.
 #include "engine/backend/cpu/kernels/attention-inl.h"
