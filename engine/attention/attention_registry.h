@@ -19,10 +19,10 @@ struct AttentionModel {
   RopeModel rope;
 };
 
-// Fills in every default of strategy and scheme and checks them, alone and together (methods,
-// section 13). An empty strategy is `default_strategy`, an empty scheme the checkpoint's own.
-// Errors: INVALID_ARGUMENT with the parameter and its limit, or the reason why the two do not go
-// together.
+// Fills in every default of strategy and scheme and checks them, alone and together
+// (docs/methods.md, section 12). An empty strategy is `default_strategy`, an empty scheme the
+// checkpoint's own. Errors: INVALID_ARGUMENT with the parameter and its limit, or the reason why
+// the two do not go together.
 absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
                                                const StrategySpec& default_strategy,
                                                const AttentionModel& model,

@@ -27,7 +27,7 @@ struct StrategyParam {
   int64_t max = 0;
 };
 
-// Why a strategy does not go with a kind of positions; null where it does (methods, section 13).
+// Why a strategy does not go with a kind of positions; null: it does (docs/methods.md, section 12).
 struct LegalRow {
   const char* static_scheme = nullptr;
   const char* dynamic = nullptr;

@@ -44,7 +44,7 @@ std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
 int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i);
 
 // What multiplies the logits of query `i` in `layer` beside the scheme's own factor (Entropy-ABF,
-// section 3, with the number of keys that the query sees for its position).
+// docs/methods.md, section 9.10).
 float EntropyFactor(const AttentionPlan& plan, int64_t i, int layer);
 
 }  // namespace folio

@@ -27,7 +27,7 @@ ABSL_FLAG(int, prefill_tokens, 512, "tokens of the measured prefill, 0: none");
 ABSL_FLAG(int, decode_tokens, 16, "tokens of each measured decode");
 ABSL_FLAG(int, rounds, 3, "repetitions; the median is printed");
 ABSL_FLAG(std::string, kv_dtype, "auto", "auto, fp32 or bf16");
-ABSL_FLAG(bool, json, false, "one JSON object per row");
+ABSL_FLAG(bool, json, false, "one JSON object for the run, then one per row");
 
 namespace folio {
 namespace {
@@ -149,7 +149,14 @@ int Main() {
     return 1;
   }
   const EngineInfo& info = (*model)->info;
-  if (!absl::GetFlag(FLAGS_json)) {
+  if (absl::GetFlag(FLAGS_json)) {
+    std::printf(
+        "{\"run\": {\"model\": \"%s\", \"backend\": \"%s\", \"threads\": %d, \"weights\": \"%s\", "
+        "\"kv\": \"%s\", \"page_tokens\": %d}}\n",
+        info.model_name.c_str(), info.backend.c_str(), info.num_threads, info.weight_dtype.c_str(),
+        info.kv_dtype.c_str(), info.page_tokens);
+    std::fflush(stdout);
+  } else {
     std::printf("%s%s: %s, %d threads, weights %s (%.2f GB), KV %s, pages of %d tokens\n",
                 info.model_name.c_str(), info.synthetic ? " (synthetic weights)" : "",
                 info.backend.c_str(), info.num_threads, info.weight_dtype.c_str(),

@@ -43,7 +43,7 @@ struct AttentionStage {
   bool CoversRow(int64_t i) const { return rows_begin <= i && i < rows_end; }
 };
 
-// Per-head choice of chunks (LongHeads, methods: eq. 1-3). chunk_tokens == 0: none. A query in
+// Per-head choice of chunks (docs/methods.md, section 7). chunk_tokens == 0: none. A query in
 // chunk o (o = i / chunk_tokens) sees chunk 0, chunk o-1, its own chunk up to itself, and
 // num_free_picks chunks c of 1..o-2 with the largest score <q_i, representation(c)>; ties: the
 // smaller index. A representation is made from the chunk's own queries, keys and values alone.

@@ -39,8 +39,8 @@ enum class PositionKind : uint8_t {
   kCocaStrict,  // with the query in norm form
 };
 
-// How the query of a CoCA model enters (methods: eq. 9 and 17): as it is (slack), or with both
-// members a, b of a rotated pair replaced by sqrt((a^2 + b^2) / 2) or by (a + b) / 2 (strict).
+// How the query of a CoCA model enters (docs/methods.md, section 11.3): as it is (slack), or with
+// both members a, b of a rotated pair replaced by sqrt((a^2 + b^2) / 2) or by (a + b) / 2 (strict).
 enum class CocaQuery : uint8_t { kNone, kRaw, kNorm, kMean };
 
 // The rotary embedding of a checkpoint.

@@ -25,7 +25,7 @@ ModelConfig Llama2() {
   return config;
 }
 
-// Worked example of the scaling laws (methods, section 8), and 512 KiB per token.
+// Worked example of the scaling laws (docs/methods.md, section 10), and 512 KiB per token.
 TEST(ModelPlan, GivesThePublishedNumbersOfLlama2) {
   const ModelPlan plan = PlanModel(Llama2(), {.target_tokens = 131072});
   EXPECT_EQ(plan.critical_dimension, 92);

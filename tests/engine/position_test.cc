@@ -98,7 +98,7 @@ TEST(RopeTables, Llama31ChangesPairs29AndOn) {
   EXPECT_NEAR(scaled.theta[35] / plain.theta[35], 0.125, 1e-7);
 }
 
-// methods 0.2: b = 10000, d = 4.
+// docs/methods.md, section 1.2: b = 10000, d = 4.
 TEST(Rotation, TurnsPairsByPositionTimesTheta) {
   const std::vector<float> theta = RopeTheta(4, 4, 10000);
   EXPECT_FLOAT_EQ(theta[0], 1.0f);
@@ -196,7 +196,7 @@ std::string Refusal(const StrategySpec& strategy, const PositionSpec& position,
   return std::string(Resolve(strategy, position, kind, request).status().message());
 }
 
-// methods, section 13, by strategy: which of static, dynamic, entropy schemes are legal.
+// docs/methods.md, section 12, by strategy: which of static, dynamic, entropy schemes are legal.
 TEST(Legality, IsTheTable) {
   using Column = PositionColumn;
   const auto legal = [](const std::string& strategy, Column column, PositionKind kind) {

@@ -33,7 +33,7 @@ Params First(const StrategySpec& spec, size_t count) {
   return {spec.params.begin(), spec.params.begin() + count};
 }
 
-// methods: W=4, G=1, i=6 -> keys {0 @4, 3 @3, 4 @2, 5 @1, 6 @0}.
+// docs/methods.md, section 6: W=4, G=1, i=6 -> keys {0 @4, 3 @3, 4 @2, 5 @1, 6 @0}.
 TEST(LmInfinite, ShowsTheKeysOfThePublishedExample) {
   const StrategyLimits limits{4, 16, 0};
   const auto plan = Plan({"lm_infinite", {{"num_sinks", 1}, {"window", 4}}}, limits);
@@ -143,7 +143,7 @@ TEST(RectifiedRope, RectifiesDistances) {
                           VisibleKey{4, 1}, VisibleKey{5, 0}));
 }
 
-// methods, table of LongHeads candidates: w=2, K=4, forced and candidate chunks by query chunk.
+// docs/methods.md, section 7.2: w=2, K=4, forced and candidate chunks by query chunk.
 TEST(LongHeads, ForcesTheFirstAndThePreviousChunk) {
   ChunkSelection selection;
   selection.chunk_tokens = 2;

@@ -4,9 +4,9 @@
 
 namespace folio {
 
-// Collinear constrained attention (Zhu et al. 2023, methods of section 3) as ordinary rotary
-// attention. A key is u >= 0 per rotated pair, standing for the pair (u, u) turned by its position
-// n; a query is what is below. Vectors are in halves: pair m = elements (m, m + half).
+// Collinear constrained attention (Zhu et al. 2023; docs/methods.md, section 11.3) as ordinary
+// rotary attention. A key is u >= 0 per rotated pair, standing for the pair (u, u) turned by its
+// position n; a query is what is below. Vectors are in halves: pair m = elements (m, m + half).
 
 // u [half] = relu(mean of both halves of t [2 half]).
 void CocaKey(const float* t, int half, float* u);
