@@ -1,5 +1,6 @@
-// The attention verbs of the backend under test against the CPU's, on random queries, keys and
-// values: every kind of plan in one batch, prompts in uneven pieces, then answers token by token.
+// The attention verbs of the backend under test (CUDA, or an instruction set of the CPU) against
+// fp32 arithmetic on the CPU, on random queries, keys and values: every kind of plan in one batch,
+// prompts in uneven pieces, then answers token by token.
 #include <cmath>
 #include <map>
 
@@ -7,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/cuda/parity_rig.h"
 #include "tests/engine/test_model.h"
+#include "tests/engine/test_seed.h"
 
 namespace folio::test {
 namespace {
@@ -67,6 +69,7 @@ class AttentionParity : public testing::TestWithParam<AttentionShape> {
     reference_.AddStream(made);
     names_.push_back(plan.strategy + "+" + plan.position);
     prompts_.push_back(prompt_tokens);
+    chooses_.push_back(made.selection.enabled() || made.top_tokens.count > 0);
     return tested_.AddStream(made) + 1 == static_cast<int>(names_.size());
   }
 
@@ -86,8 +89,9 @@ class AttentionParity : public testing::TestWithParam<AttentionShape> {
       int64_t begin = layer * rows * row_floats;
       for (const auto& part : parts) {
         const int64_t end = begin + part.count * row_floats;
-        const double error = RelativeError({got.begin() + begin, got.begin() + end},
-                                           {expected.begin() + begin, expected.begin() + end});
+        const double error = ErrorBesideTies({got.begin() + begin, got.begin() + end},
+                                             {expected.begin() + begin, expected.begin() + end},
+                                             chooses_[part.stream]);
         worst_ = std::max(worst_, error);
         EXPECT_LE(error, Limit()) << names_[part.stream] << ", layer " << layer << ", "
                                   << part.count << " rows of " << rows;
@@ -95,6 +99,22 @@ class AttentionParity : public testing::TestWithParam<AttentionShape> {
       }
     }
     for (const auto& part : parts) ExpectEqualPicks(part.stream);
+  }
+
+  // The relative error. Where a plan chooses, single outputs (of a row and a head) that are far off
+  // are counted instead: the choice may have been between two that nearly tie.
+  double ErrorBesideTies(std::vector<float> got, std::vector<float> expected, bool chooses) {
+    const int64_t dim = GetParam().head_dim;
+    for (size_t at = 0; chooses && at < got.size(); at += dim, ++num_chosen_) {
+      const std::vector<float> one(got.begin() + at, got.begin() + at + dim);
+      if (RelativeError(one, {expected.begin() + at, expected.begin() + at + dim}) <= 2 * Limit()) {
+        continue;
+      }
+      ++num_apart_;
+      std::fill_n(got.begin() + at, dim, 0.0f);
+      std::fill_n(expected.begin() + at, dim, 0.0f);
+    }
+    return RelativeError(got, expected);
   }
 
   // The same chunks wherever the last one taken is clear of rounding.
@@ -116,14 +136,15 @@ class AttentionParity : public testing::TestWithParam<AttentionShape> {
 
   double Limit() const { return GetParam().dtype == DType::kF32 ? 1e-5 : 1e-2; }
 
-  const unsigned seed_ = std::random_device{}();
-  // Said with a failure: put it here to see it again.
-  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
-  std::mt19937_64 random_{seed_};
+  SaysTestSeed seed_;
+  std::mt19937_64 random_{TestSeed()};
   AttentionRig reference_;
   AttentionRig tested_;
   std::vector<std::string> names_;
   std::vector<int64_t> prompts_;
+  std::vector<bool> chooses_;
+  int num_chosen_ = 0;
+  int num_apart_ = 0;
   double worst_ = 0;
 };
 
@@ -160,8 +181,9 @@ TEST_P(AttentionParity, OfAMixedBatch) {
   for (int step = 0; step < 6; ++step) Step(decode);
   decode.resize(3);
   for (int step = 0; step < 4; ++step) Step(decode);
-  RecordProperty("worst_relative_error", std::to_string(worst_));
-  std::printf("    worst relative error %.2g\n", worst_);
+  EXPECT_LE(num_apart_, num_chosen_ / 100);
+  std::printf("    worst relative error %.2g, %d of %d outputs of a choice apart\n", worst_,
+              num_apart_, num_chosen_);
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, AttentionParity, testing::ValuesIn(kShapes),

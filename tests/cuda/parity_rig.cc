@@ -67,7 +67,7 @@ std::vector<float> Download(Backend* backend, const Buffer& buffer) {
 }
 
 std::unique_ptr<Backend> ReferenceBackend() {
-  return Take(CreateCpuBackend({.num_threads = 1, .isa = {}}));
+  return Take(CreateCpuBackend({.num_threads = 1, .isa = BestFp32Isa()}));
 }
 
 KvGeometry AttentionShape::geometry() const {

@@ -26,6 +26,8 @@ void Poison(Backend* backend, const Buffer& buffer);
 Buffer Poisoned(Backend* backend, int64_t count);
 std::vector<float> Download(Backend* backend, const Buffer& buffer);
 
+// The CPU backend on fp32 operands, whatever this CPU has: products of bf16 operands would choose
+// other chunks and tokens where scores nearly tie.
 std::unique_ptr<Backend> ReferenceBackend();
 
 // What the attention verbs work on.

@@ -1,5 +1,5 @@
-// The verbs outside attention of the backend under test against the CPU's, on random inputs;
-// outputs are poisoned before each run.
+// The verbs outside attention of the backend under test (CUDA, or an instruction set of the CPU)
+// against fp32 arithmetic on the CPU, on random inputs; outputs are poisoned before each run.
 #include <bit>
 #include <cmath>
 
@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/cuda/parity_rig.h"
 #include "tests/engine/test_model.h"
+#include "tests/engine/test_seed.h"
 
 namespace folio::test {
 namespace {
@@ -80,10 +81,8 @@ class VerbParity : public testing::Test {
   }
   bool IsTested(const Backend* backend) const { return backend == tested_.get(); }
 
-  const unsigned seed_ = std::random_device{}();
-  // Said with a failure: put it here to see it again.
-  testing::ScopedTrace trace_{__FILE__, __LINE__, "seed " + std::to_string(seed_)};
-  std::mt19937_64 random_{seed_};
+  SaysTestSeed seed_;
+  std::mt19937_64 random_{TestSeed()};
   std::unique_ptr<Backend> reference_;
   std::unique_ptr<Backend> tested_;
   std::vector<std::unique_ptr<KvStore>> stores_;

@@ -2,6 +2,7 @@
 #include "gtest/gtest.h"
 #include "tests/cuda/parity_rig.h"
 #include "tests/engine/test_model.h"
+#include "tests/engine/test_seed.h"
 
 namespace folio::cuda {
 extern int64_t num_allocations;
@@ -41,7 +42,8 @@ class Workspace : public testing::Test {
     return tested_.AddStream(plan);
   }
 
-  std::mt19937_64 random_{std::random_device{}()};
+  SaysTestSeed seed_;
+  std::mt19937_64 random_{TestSeed()};
   AttentionRig reference_{kShape, ReferenceBackend(), kMaxRows};
   AttentionRig tested_{kShape, NewTestBackend(), kMaxRows};
 };

@@ -9,10 +9,14 @@
 #include <filesystem>
 #include <random>
 
+#include "engine/backend/cpu/cpu_backend.h"
 #include "engine/tools/make_model.h"
+#include "tests/engine/test_seed.h"
 
 namespace folio::test {
 namespace {
+
+constexpr int kSkipped = 77;
 
 MakeBackend make_backend = nullptr;
 
@@ -23,6 +27,19 @@ void CheckOk(const absl::Status& status) {
 }
 
 }  // namespace
+
+Isa TestIsa() {
+  const char* name = std::getenv("FOLIO_TEST_ISA");
+  if (name == nullptr) return BestIsa();
+  for (const Isa isa : kAllIsas) {
+    if (std::string(name) != IsaName(isa)) continue;
+    if (CpuSupports(isa)) return isa;
+    std::printf("SKIPPED: this CPU has no %s\n", name);
+    std::exit(kSkipped);
+  }
+  CheckOk(absl::InvalidArgumentError("FOLIO_TEST_ISA names no instruction set"));
+  std::abort();
+}
 
 std::string TestData(const std::string& relative) {
   // Elsewhere when the tests have left the source tree (./dev gpu-bundle).
@@ -39,7 +56,12 @@ TempDir::~TempDir() { std::filesystem::remove_all(path_); }
 
 void UseTestBackend(MakeBackend make) { make_backend = make; }
 
-std::unique_ptr<Backend> NewTestBackend() { return make_backend(); }
+std::unique_ptr<Backend> NewTestBackend() {
+  if (make_backend != nullptr) return make_backend();
+  auto backend = CreateCpuBackend({.num_threads = 1, .isa = TestIsa()});
+  CheckOk(backend.status());
+  return *std::move(backend);
+}
 
 bool OnTestBackend() { return make_backend != nullptr; }
 
@@ -49,7 +71,7 @@ std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOp
   engine.num_threads = options.num_threads;
   engine.page_tokens = options.page_tokens;
   engine.kv_dtype = options.kv_dtype;
-  engine.cpu_isa = options.cpu_isa;
+  engine.cpu_isa = options.cpu_isa == "auto" ? IsaName(TestIsa()) : options.cpu_isa;
   // A device takes all of it at once.
   engine.kv_bytes = OnTestBackend() ? int64_t{16} << 20 : options.kv_bytes;
   engine.step_tokens = options.step_tokens;
@@ -76,7 +98,7 @@ void WriteTinyModel(const TinyShape& shape, const std::string& dir, uint64_t see
   options.config.bos_token_ids = {1};
   options.config.eos_token_ids = {2};
   options.dtype = DType::kF32;
-  options.seed = seed;
+  options.seed = seed + (TestSeed() << 20);
   options.label = "test";
   CheckOk(MakeRandomModel(options, dir));
 }
@@ -136,7 +158,7 @@ float MaxAbsDifference(const std::vector<float>& a, const std::vector<float>& b)
 }
 
 std::vector<int32_t> RandomTokens(int count, int vocab, uint64_t seed) {
-  std::mt19937_64 random(seed);
+  std::mt19937_64 random(seed + (TestSeed() << 20));
   std::vector<int32_t> tokens(count);
   for (int32_t& token : tokens) token = static_cast<int32_t>(random() % vocab);
   return tokens;

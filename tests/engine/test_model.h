@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/backend/cpu/isa.h"
 #include "engine/runtime/loaded_model.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/types/attention_plan.h"
@@ -34,17 +35,20 @@ struct ModelOptions {
   int step_tokens = 512;
 };
 
-// What LoadTestModel runs on; null: the CPU backend.
+// What LoadTestModel runs on; null: the CPU backend with the kernels of TestIsa().
 using MakeBackend = std::unique_ptr<Backend> (*)();
 void UseTestBackend(MakeBackend make);
 bool OnTestBackend();
 std::unique_ptr<Backend> NewTestBackend();
 
+// FOLIO_TEST_ISA, or the best instruction set of this CPU.
+Isa TestIsa();
+
 // Loads a model for tests; fails the process if it cannot (a broken fixture).
 std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir,
                                            const ModelOptions& options = {});
 
-// A tiny random Llama in a temporary directory.
+// A tiny Llama in a temporary directory, with random weights of this seed and TestSeed().
 struct TinyShape {
   int hidden = 32;
   int layers = 2;
@@ -84,7 +88,7 @@ std::vector<float> AllLogits(LoadedModel* model, const AttentionPlan& plan,
 
 float MaxAbsDifference(const std::vector<float>& a, const std::vector<float>& b);
 
-// Deterministic tokens in [0, vocab).
+// Tokens in [0, vocab), the same for the same seed and TestSeed().
 std::vector<int32_t> RandomTokens(int count, int vocab, uint64_t seed);
 
 }  // namespace folio::test

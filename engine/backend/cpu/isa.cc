@@ -57,8 +57,10 @@ bool CpuSupports(Isa isa) {
   return isa == Isa::kPortable;
 }
 
-Isa BestIsa() {
-  for (Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
+Isa BestIsa() { return CpuSupports(Isa::kAvx512Bf16) ? Isa::kAvx512Bf16 : BestFp32Isa(); }
+
+Isa BestFp32Isa() {
+  for (Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
     if (CpuSupports(isa)) return isa;
   }
   return Isa::kPortable;

@@ -19,7 +19,8 @@ const char* IsaName(Isa isa);
 // Whether this CPU can run kernels of `isa`.
 bool CpuSupports(Isa isa);
 
-// The best one this CPU can run.
+// The best one this CPU can run, and the best of those that multiply in fp32.
 Isa BestIsa();
+Isa BestFp32Isa();
 
 }  // namespace folio

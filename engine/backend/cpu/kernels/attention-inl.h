@@ -240,15 +240,25 @@ void ScoreChunks(ScoreChunksArgs* args) {
   }
 }
 
-template <typename Cache>
-void ScoreTileOf(const std::byte* tile, int dim, const float* q, float* out) {
-  const Operands<Cache, 1> operands(q, dim, dim);
-  ScoreTiles<Cache, 1, 1>(tile, tile, dim, 0, 1, operands, out, kTileTokens);
-}
-
+// Scores that choose tokens. In fp32 also where there are bf16 products: those round the query, and
+// a query's few best tokens then depend on the CPU. The two halves of bf16 pairs are summed apart:
+// one tile is one chain of additions, whose latency is what it takes.
 void ScoreTile(DType dtype, const std::byte* tile, int dim, const float* q, float* out) {
-  if (dtype == DType::kBf16) return ScoreTileOf<Bf16Cache>(tile, dim, q, out);
-  ScoreTileOf<F32Cache>(tile, dim, q, out);
+  Vec even = Zero(), odd = Zero();
+  for (int d = 0; d < dim; d += 2) {
+    Vec first, second;
+    if (dtype == DType::kBf16) {
+      const BitVec pairs = LoadBits(tile + d * 32);
+      first = LowBf16(pairs);
+      second = HighBf16(pairs);
+    } else {
+      first = Load(reinterpret_cast<const float*>(tile) + d * kTileTokens);
+      second = Load(reinterpret_cast<const float*>(tile) + (d + 1) * kTileTokens);
+    }
+    even = Fma(first, q[d], even);
+    odd = Fma(second, q[d + 1], odd);
+  }
+  Store(out, even + odd);
 }
 
 void AddWeightedKeys(DType dtype, const std::byte* tile, int dim, const float* weights,

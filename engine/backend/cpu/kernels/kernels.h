@@ -91,7 +91,7 @@ struct Kernels {
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
   // Scores of up to kQueryRows queries against 16 chunk representations.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
-  //   out [16] = q [dim] . 16 keys of one tile
+  //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are
   void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
                      float* out) = nullptr;
   //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t

@@ -1,10 +1,15 @@
-// Vectors of 16 floats, whatever the registers are: one of AVX-512, two of AVX, four of SSE.
+// Vectors of 16 floats, whatever the registers are: one of AVX-512, two of AVX, four of SSE or of
+// NEON.
 // Everything that depends on the instruction set is in this file. Products are fused only where Fma
 // says so (-ffp-contract=off): what is fused must not depend on how the compiler unrolls one loop
 // or another, or a row's bits would depend on the rows beside it.
 #pragma once
 
+#if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #include <cstddef>
 #include <cstdint>
@@ -99,6 +104,8 @@ FOLIO_INLINE Reg Fma(Reg a, Reg b, Reg c) {
   return (Reg)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__FMA__)
   return (Reg)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+  return (Reg)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
 #else
   return a * b + c;
 #endif
@@ -257,8 +264,13 @@ FOLIO_INLINE uint32_t LanesAboveReg(Reg v, Reg threshold) {
   return _mm512_cmp_ps_mask((__m512)v, (__m512)threshold, _CMP_GT_OQ);
 #elif defined(__AVX2__)
   return static_cast<uint32_t>(_mm256_movemask_ps((__m256)(v > threshold)));
-#else
+#elif defined(__SSE__)
   return static_cast<uint32_t>(_mm_movemask_ps((__m128)(v > threshold)));
+#else
+  const IntReg above = v > threshold;
+  uint32_t mask = 0;
+  for (int lane = 0; lane < kLanes; ++lane) mask |= (above[lane] & 1u) << lane;
+  return mask;
 #endif
 }
 FOLIO_INLINE uint32_t LanesAbove(Vec v, float threshold) {
