@@ -2,14 +2,13 @@
 // common with the one before it, and when it is recorded anew.
 #include "engine/backend/cuda/step_image.h"
 
+#include "engine/backend/cuda/emulated_runtime.h"
 #include "engine/backend/cuda/step_graphs.h"
 #include "engine/backend/cuda/tensor_shapes.h"
 #include "gtest/gtest.h"
 #include "tests/cuda/parity_rig.h"
 
 namespace folio::cuda {
-
-extern bool recordings_fail;  // of the emulated device
 
 namespace {
 
@@ -59,6 +58,7 @@ class StepImageTest : public testing::Test {
                     ->Build(batch, StepImage::Repeats(batch),
                             std::vector<EvidencePick*>(batch.slices.size(), nullptr))
                     .ok());
+    memory_->Finish();
     return image_->shape();
   }
 
@@ -189,9 +189,9 @@ TEST_F(StepImageTest, AShapeIsRunThenRecordedThenReplayed) {
 TEST_F(StepImageTest, WhereStepsCannotBeRecordedTheyRunAsTheyAre) {
   StepGraphs graphs(memory_.get());
   int launches = 0;
-  recordings_fail = true;
+  emulated.captures_fail_to_end = true;
   for (int n = 0; n < 4; ++n) graphs.Run({}, [&] { ++launches; });
-  recordings_fail = false;
+  emulated.captures_fail_to_end = false;
   EXPECT_FALSE(graphs.records());
   EXPECT_EQ(graphs.num_replays(), 0);
   EXPECT_EQ(launches, 4 + 1);  // what was recorded in vain is launched again

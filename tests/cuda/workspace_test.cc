@@ -1,14 +1,9 @@
 // What a step takes of the device's memory, and what happens when there is none.
+#include "engine/backend/cuda/emulated_runtime.h"
 #include "gtest/gtest.h"
 #include "tests/cuda/parity_rig.h"
 #include "tests/engine/test_model.h"
 #include "tests/engine/test_seed.h"
-
-namespace folio::cuda {
-extern int64_t num_allocations;
-extern int64_t allocated_bytes;
-extern int64_t memory_bytes;
-}  // namespace folio::cuda
 
 namespace folio::test {
 namespace {
@@ -50,12 +45,12 @@ class Workspace : public testing::Test {
 
 TEST_F(Workspace, IsTakenBeforeAStepRuns) {
   int64_t before = 0;
-  tested_.on_reserved = [&] { before = cuda::num_allocations; };
+  tested_.on_reserved = [&] { before = cuda::emulated.num_allocations; };
   for (const char* strategy : {"full", "long_heads", "lm_infinite"}) Add(Plan(strategy));
   Add(Plan("lm_infinite", 40));
   const auto step = [&](int rows) {
     StepBoth({{0, rows}, {1, rows}, {2, rows}, {3, rows}});
-    EXPECT_EQ(cuda::num_allocations, before) << rows << " rows of each";
+    EXPECT_EQ(cuda::emulated.num_allocations, before) << rows << " rows of each";
   };
   for (int n = 0; n < 4; ++n) step(64);
   for (int n = 0; n < 3; ++n) step(1);
@@ -69,14 +64,14 @@ TEST_F(Workspace, ThatIsNotThereFailsOnlyTheSliceThatNeedsIt) {
   slice.num_rows = 100;
   slice.plan = &greedy;
   Backend* backend = tested_.backend();
-  cuda::memory_bytes = cuda::allocated_bytes + (64 << 10);
+  cuda::emulated.memory_bytes = cuda::emulated.allocated_bytes + (64 << 10);
   const absl::Status refused = backend->Reserve(slice, false);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(refused.message().find("cannot allocate"), std::string::npos) << refused;
   EXPECT_TRUE(backend->status().ok()) << backend->status();
   StepBoth({{stream, 60}});
   StepBoth({{stream, 1}});
-  cuda::memory_bytes = int64_t{1} << 30;
+  cuda::emulated.memory_bytes = int64_t{1} << 30;
   EXPECT_TRUE(backend->Reserve(slice, true).ok());
 }
 

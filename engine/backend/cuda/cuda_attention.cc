@@ -9,7 +9,7 @@
 namespace folio::cuda {
 namespace {
 
-// Scores of one launch that chooses.
+// Scores of one launch that chooses, and scratch of one that makes representations.
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 // States of one launch of tiles that choose.
 constexpr int64_t kStateFloats = int64_t{48} << 20;
@@ -96,6 +96,8 @@ absl::Status CudaAttention::Reserve(const StepShape& shape) {
     FOLIO_RETURN_IF_ERROR(token_space_.Reserve(max_step_rows_, heads, shape.token_picks));
   }
   if (shape.max_chunk_tokens == 0) return absl::OkStatus();
+  FOLIO_RETURN_IF_ERROR(scores_.Reserve<float>(
+      SummaryBatch(shape) * SummaryScratchFloats(geometry_, shape.max_chunk_tokens)));
   const int capacity = std::max(kUsualPicks, shape.chunk_picks);
   FOLIO_RETURN_IF_ERROR(chunk_space_.Reserve(max_step_rows_, heads, capacity));
   if (shape.num_choosing_rows == 0) return absl::OkStatus();
@@ -118,6 +120,12 @@ void CudaAttention::BeginStep(const StepImage& image) {
   }
 }
 
+int CudaAttention::SummaryBatch(const StepShape& shape) const {
+  const int64_t floats = SummaryScratchFloats(geometry_, shape.max_chunk_tokens);
+  return static_cast<int>(
+      std::clamp<int64_t>(kScoreFloats / floats, 1, std::max(1, shape.num_chunk_tasks)));
+}
+
 void CudaAttention::StoreKv(int layer, const float* qkv) {
   cuda::StoreKv(memory_->stream(), geometry_, image_->step(), layer, qkv);
 }
@@ -125,8 +133,16 @@ void CudaAttention::StoreKv(int layer, const float* qkv) {
 void CudaAttention::SummarizeChunks(int layer, const float* qkv) {
   const StepShape& shape = image_->shape();
   if (shape.max_chunk_tokens == 0) return;
-  Summarize(memory_->stream(), geometry_, image_->step(), image_->chunk_tasks(),
-            shape.num_chunk_tasks, shape.max_chunk_tokens, layer, qkv);
+  // The scores of the layer come later.
+  const int batch = SummaryBatch(shape);
+  float* scratch =
+      scores_.Get<float>(batch * SummaryScratchFloats(geometry_, shape.max_chunk_tokens));
+  if (scratch == nullptr) return;
+  for (int first = 0; first < shape.num_chunk_tasks; first += batch) {
+    Summarize(memory_->stream(), geometry_, image_->step(), image_->chunk_tasks() + first,
+              std::min(batch, shape.num_chunk_tasks - first), shape.max_chunk_tokens, layer, qkv,
+              scratch);
+  }
   KeepPending(memory_->stream(), geometry_, image_->step(), layer, qkv);
 }
 

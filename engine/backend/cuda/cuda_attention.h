@@ -41,6 +41,8 @@ class CudaAttention {
     Workspace counts;
   };
 
+  // Chunks whose representations one launch makes.
+  int SummaryBatch(const StepShape& shape) const;
   void Choose(int layer, const float* qkv);
   // Calls choose for as many rows at a time as their scores have room for.
   template <typename F>

@@ -1,4 +1,5 @@
 #include <cstdio>
+#include <utility>
 
 #include "engine/backend/cuda/blas.h"
 #include "engine/backend/cuda/device.h"
@@ -9,7 +10,14 @@ bool launches_overlap = false;
 
 namespace {
 
-Error ErrorOf(cudaError_t code) { return code == cudaSuccess ? nullptr : cudaGetErrorString(code); }
+// The error is the caller's now: the runtime forgets it, unless it is one of the device itself.
+Error ErrorOf(cudaError_t code) {
+  if (code == cudaSuccess) return nullptr;
+  cudaGetLastError();
+  return cudaGetErrorString(code);
+}
+
+cudaError_t refused_launch = cudaSuccess;
 
 cudaStream_t Native(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -27,7 +35,7 @@ FOLIO_KERNEL void NothingKernel() { BeginKernel(); }
 void TryOverlap(int compute_major, Stream stream) {
   launches_overlap = compute_major >= 9;
   Launch(NothingKernel, dim3{1, 1, 1}, 32, 0, stream);
-  if (cudaGetLastError() != cudaSuccess) launches_overlap = false;
+  if (LaunchError() != nullptr) launches_overlap = false;
 }
 
 }  // namespace
@@ -42,7 +50,7 @@ Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas) {
   if (Error e = ErrorOf(cudaSetDevice(ordinal))) return e;
   cudaDeviceProp properties;
   if (Error e = ErrorOf(cudaGetDeviceProperties(&properties, ordinal))) return e;
-  std::snprintf(info->name, sizeof(info->name), "%s", properties.name);
+  std::snprintf(info->name, sizeof(info->name), "%.127s", properties.name);
   info->major = properties.major;
   info->minor = properties.minor;
   info->num_multiprocessors = properties.multiProcessorCount;
@@ -111,7 +119,10 @@ Error WaitFor(Event event) {
   return ErrorOf(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 
-Error LaunchError() { return ErrorOf(cudaGetLastError()); }
+void NoteLaunch(cudaError_t code) {
+  if (refused_launch == cudaSuccess) refused_launch = code;
+}
+Error LaunchError() { return ErrorOf(std::exchange(refused_launch, cudaSuccess)); }
 
 Error BeginRecording(Stream stream) {
   return ErrorOf(cudaStreamBeginCapture(Native(stream), cudaStreamCaptureModeThreadLocal));

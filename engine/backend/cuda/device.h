@@ -9,7 +9,8 @@ namespace folio::cuda {
 // The few calls of the CUDA runtime and of cuBLASLt that the backend makes, as plain functions:
 // device.cu has the real ones, emulated_device.cc those of a device that is this process.
 
-// nullptr: it worked; else what went wrong, in words that live forever.
+// nullptr: it worked; else what went wrong, in words that live forever. Who gets an error has it:
+// the runtime forgets it, but for those after which the device does nothing any more.
 using Error = const char*;
 
 struct DeviceInfo {
@@ -41,7 +42,7 @@ Error Copy(Stream stream, void* to, const void* from, int64_t bytes);
 Error CopyIn(Stream stream, void* to, const void* host, int64_t bytes);
 // Complete after Finish.
 Error CopyOut(Stream stream, void* host, const void* from, int64_t bytes);
-// Waits for everything before it; the first error of a launch or of what ran.
+// Waits for everything before it; the first error of what ran, or of a launch.
 Error Finish(Stream stream);
 // A place in the stream that can be waited for.
 using Event = void*;
@@ -49,7 +50,7 @@ Error MakeEvent(Event* event);
 void FreeEvent(Event event);
 Error Record(Stream stream, Event event);
 Error WaitFor(Event event);
-// The first error of a launch since the last call.
+// The first launch that was refused since the last call.
 Error LaunchError();
 
 // A product with a weight matrix; x is in the format of the weights.

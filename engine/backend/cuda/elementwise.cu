@@ -138,13 +138,13 @@ FOLIO_KERNEL void __launch_bounds__(1024)
   }
 }
 
-// blockIdx.y is the row.
+// blockIdx.x is the row, of which there may be more than kMaxGridYZ.
 template <int kN>
 FOLIO_KERNEL void SwiGluKernel(const float* gate_up, int width, float* out, Twin twin) {
   BeginKernel();
-  const int d = kN * static_cast<int>(ThreadIndex());
+  const int d = kN * static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (d >= width) return;
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x;
   Group<kN> group = Group<kN>::Load(gate_up + row * 2 * width + d);
   const Group<kN> up = Group<kN>::Load(gate_up + row * 2 * width + width + d);
   group.ForEach([&](int n, float& gate) { gate = gate / (1.0f + expf(-gate)) * up.v[n]; });
@@ -233,8 +233,7 @@ void LayerNorm(Stream stream, const float* x, const float* weight, const float* 
 
 void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out, Twin twin) {
   InGroups(width, [&]<int kN>() {
-    dim3 grid = Elements(width / kN);
-    grid.y = static_cast<unsigned>(num_rows);
+    const dim3 grid = {static_cast<unsigned>(num_rows), Elements(width / kN).x, 1};
     Launch(SwiGluKernel<kN>, grid, kThreads, 0, stream, gate_up, width, out, twin);
   });
 }

@@ -294,6 +294,10 @@ FOLIO_UNSEEN uint32_t Transpose8x8(uint32_t word) {
 
 // Nobody knows when a copy happens: in one block at once, in the next when it is waited for.
 void CopyAsync(void* shared, const void* global) {
+  if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % kCopyBytes) {
+    std::fprintf(stderr, "emulated kernel: a copy of 16 bytes that are not aligned to as many\n");
+    std::abort();
+  }
   Fiber& self = block.fibers[block.running];
   if (!block.backwards) {
     std::memcpy(shared, global, kCopyBytes);
@@ -322,20 +326,6 @@ void FinishCopies(int num_groups_left) {
 }
 
 FOLIO_UNSEEN void* EmulatedShared() { return block.shared; }
-
-namespace {
-Work* recorded = nullptr;
-}  // namespace
-
-Work* RecordInto(Work* work) { return std::exchange(recorded, work); }
-
-void Submit(std::function<void()> work) {
-  if (recorded != nullptr) {
-    recorded->push_back(std::move(work));
-  } else {
-    work();
-  }
-}
 
 FOLIO_UNSEEN void RunGrid(dim3 grid, int block_size, int shared_bytes,
                           const std::function<void()>& thread) {

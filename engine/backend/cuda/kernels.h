@@ -59,10 +59,13 @@ struct ChunkTask {
   int slice;
   int64_t chunk;
 };
+// `scratch` holds num_tasks * SummaryScratchFloats floats.
 //   per chunk of w tokens and head: (4 + 2 c) w d bytes once, 4 w^2 d FLOPs for LongHeads (half of
 //   that for the four most attended tokens, w d for the others)
 void Summarize(Stream stream, const Geometry& g, const Step& step, const ChunkTask* tasks,
-               int num_tasks, int max_chunk_tokens, int layer, const float* qkv);
+               int num_tasks, int max_chunk_tokens, int layer, const float* qkv, float* scratch);
+// Of one chunk.
+int64_t SummaryScratchFloats(const Geometry& g, int max_chunk_tokens);
 // Keeps the rotated queries of unfinished chunks. After Summarize.
 //   8 d bytes, 3 d FLOPs per row and head
 void KeepPending(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);

@@ -49,9 +49,9 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   float* q = DynamicShared<float>();                            // [kGroup][head_dim]
   float* states = q + kGroup * g.head_dim;                      // [kWarps][kGroup][head_dim + 2]
   float* turned = states + kWarps * kGroup * (g.head_dim + 2);  // [kWarps][kGroup][head_dim]
-  float* weights = turned + kWarps * kGroup * g.head_dim;       // [kWarps][kGroup][page_tokens]
+  float* weights = turned + kWarps * kGroup * g.head_dim;       // [kWarps][kGroup][PartTokens]
   turned += warp * kGroup * g.head_dim;
-  weights += warp * kGroup * g.page_tokens;
+  weights += warp * kGroup * PartTokens(g);
 
   const float scale = ScaleOf(a.step, s, a.layer, row);
   for (int h = warp; h < num_heads; h += kWarps) {
@@ -102,7 +102,7 @@ template <Cache kCache, int kGroup, int kPerLane>
 void LaunchAttend(Stream stream, AttendArgs args, int num_splits) {
   const Geometry& g = args.g;
   args.head_blocks = (g.group() + kGroup - 1) / kGroup;
-  const int floats = kGroup * g.head_dim + kWarps * kGroup * (2 * g.head_dim + 2 + g.page_tokens);
+  const int floats = kGroup * g.head_dim + kWarps * kGroup * (2 * g.head_dim + 2 + PartTokens(g));
   const dim3 grid = {static_cast<unsigned>(args.step.plain_rows.count),
                      static_cast<unsigned>(g.num_kv_heads * args.head_blocks),
                      static_cast<unsigned>(num_splits)};

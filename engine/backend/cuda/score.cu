@@ -1,6 +1,6 @@
 // Scores of the chunks and of the single tokens that heads choose from. A warp takes 16 candidates
 // side by side, as their representations and keys lie; a row and head have as many warps as that
-// needs, so that a long text is scored by the whole device even for one row.
+// needs, or as a grid can have, so that a long text is scored by the whole device even for one row.
 #include "engine/backend/cuda/choice.h"
 
 namespace folio::cuda {
@@ -36,6 +36,12 @@ FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int
   return score;
 }
 
+// The tiles of a row and head that this warp takes: every TilesPerGrid-th one.
+FOLIO_DEVICE int64_t FirstTile() {
+  return int64_t{blockIdx.z} * kTilesPerBlock + threadIdx.x / kWarp;
+}
+FOLIO_DEVICE int64_t TilesPerGrid() { return int64_t{gridDim.z} * kTilesPerBlock; }
+
 FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
     ScoreChunksKernel(const __grid_constant__ Geometry g, const __grid_constant__ Step step,
                       const __grid_constant__ ChooseArgs args, int layer, const float* qkv) {
@@ -46,8 +52,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   const Selection& select = at.s->selection;
   if (select.order == Selection::kLast) return;
   const int64_t size = ChunkCandidates(*at.s, at.i);
-  const int64_t tile = int64_t{blockIdx.z} * kTilesPerBlock + threadIdx.x / kWarp;
-  if (size == 0 || tile * kTileTokens > size) return;
+  if (size == 0 || FirstTile() * kTileTokens > size) return;
   int first_head = head;
   int num_heads = 1;
   if (select.share == Selection::kGroup) {
@@ -58,18 +63,22 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
     first_head = 0;
   }
   const int lane = threadIdx.x % kWarp;
-  const int64_t chunk = tile * kTileTokens + lane % kTileTokens;
-  float score = 0;
-  if (select.order == Selection::kRandom) {
-    score = lane < kTileTokens ? RandomScore(layer, first_head, at.i, chunk) : 0.0f;
-  } else {
-    for (int h = first_head; h < first_head + num_heads; ++h) {
-      score += PartOfScore(g, *at.s, layer, h, QueryOf(g, qkv, at.row, h), tile, lane);
+  for (int64_t tile = FirstTile(); tile * kTileTokens <= size; tile += TilesPerGrid()) {
+    const int64_t chunk = tile * kTileTokens + lane % kTileTokens;
+    float score = 0;
+    if (select.order == Selection::kRandom) {
+      score = lane < kTileTokens ? RandomScore(layer, first_head, at.i, chunk) : 0.0f;
+    } else {
+      for (int h = first_head; h < first_head + num_heads; ++h) {
+        score += PartOfScore(g, *at.s, layer, h, QueryOf(g, qkv, at.row, h), tile, lane);
+      }
+      score /= static_cast<float>(num_heads);
     }
-    score /= static_cast<float>(num_heads);
+    score += __shfl_xor_sync(kAllLanes, score, kTileTokens);
+    if (lane < kTileTokens && chunk >= 1 && chunk <= size) {
+      ScoresOf(g, args, head)[chunk - 1] = score;
+    }
   }
-  score += __shfl_xor_sync(kAllLanes, score, kTileTokens);
-  if (lane < kTileTokens && chunk >= 1 && chunk <= size) ScoresOf(g, args, head)[chunk - 1] = score;
 }
 
 template <Cache kCache>
@@ -102,30 +111,33 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
     q[m + half] = p.y;
   }
   __syncthreads();
-  const int64_t begin = (first_tile + threadIdx.x / kWarp) * kTileTokens;
-  if (begin >= end) return;
   const int lane = threadIdx.x % kWarp;
-  const int64_t token = begin + lane % kTileTokens;
-  const int frame = s.pages[begin / g.page_tokens - s.first_page];
-  const unsigned char* keys = g.Keys(frame, layer, head / g.group());
-  const int in_page = static_cast<int>(token % g.page_tokens);
-  float score = 0;
+  for (int64_t tile = first_tile + threadIdx.x / kWarp; tile * kTileTokens < end;
+       tile += TilesPerGrid()) {
+    const int64_t begin = tile * kTileTokens;
+    const int64_t token = begin + lane % kTileTokens;
+    const int frame = s.pages[begin / g.page_tokens - s.first_page];
+    const unsigned char* keys = g.Keys(frame, layer, head / g.group());
+    const int in_page = static_cast<int>(token % g.page_tokens);
+    float score = 0;
 #pragma unroll 4
-  for (int m = lane / kTileTokens; m < half; m += 2) {
-    const Pair k = KeyPair<kCache>(g, keys, in_page, m, nullptr);
-    score += k.x * q[m] + k.y * q[m + half];
-  }
-  score += __shfl_xor_sync(kAllLanes, score, kTileTokens);
-  if (lane < kTileTokens && token >= s.num_sinks && token < end) {
-    ScoresOf(g, args, head)[token - s.num_sinks] = score;
+    for (int m = lane / kTileTokens; m < half; m += 2) {
+      const Pair k = KeyPair<kCache>(g, keys, in_page, m, nullptr);
+      score += k.x * q[m] + k.y * q[m + half];
+    }
+    score += __shfl_xor_sync(kAllLanes, score, kTileTokens);
+    if (lane < kTileTokens && token >= s.num_sinks && token < end) {
+      ScoresOf(g, args, head)[token - s.num_sinks] = score;
+    }
   }
 }
 
 // The scores of a row begin inside of a tile.
 dim3 GridOf(const Geometry& g, const ChooseArgs& args) {
   const int64_t tiles = args.stride / kTileTokens + 2;
+  const int64_t blocks = (tiles + kTilesPerBlock - 1) / kTilesPerBlock;
   return {static_cast<unsigned>(args.num_rows), static_cast<unsigned>(g.num_heads),
-          static_cast<unsigned>((tiles + kTilesPerBlock - 1) / kTilesPerBlock)};
+          static_cast<unsigned>(blocks < kMaxGridYZ ? blocks : kMaxGridYZ)};
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 // form runs every thread of a block as a fiber of this process, so that tests run the kernels
 // themselves on machines without a GPU (emulation.cc).
 
+#include <cstdint>
+
 namespace folio::cuda {
 
 // cudaStream_t, where there is one.
@@ -25,10 +27,6 @@ FOLIO_DEVICE T* DynamicShared() {
   return reinterpret_cast<T*>(dynamic_shared);
 }
 
-// Whether blocks of a kernel may start while the one before it in the stream still runs
-// (programmatic dependent launch, compute capability 9.0); set when a device is opened.
-extern bool launches_overlap;
-
 // Every kernel calls AllowNext and then, before it touches memory that an earlier kernel wrote or
 // still reads, WaitForEarlier: with that, what overlaps is the launch, and loads of what no kernel
 // writes.
@@ -47,35 +45,14 @@ FOLIO_DEVICE void BeginKernel() {
   WaitForEarlier();
 }
 
-// Errors stay with the device until LaunchError() is asked.
-template <typename... Params, typename... Args>
-void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream stream,
-            Args... args) {
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  if (shared_bytes > 48 * 1024) {
-    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-  }
-  cudaLaunchAttribute overlap = {};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(block);
-  config.dynamicSmemBytes = shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = launches_overlap ? 1 : 0;
-  cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
-}
-
 }  // namespace folio::cuda
 
 #else
 
 #include <atomic>
-#include <cstdint>
 #include <functional>
-#include <vector>
+
+#include "engine/backend/cuda/emulated_runtime.h"
 
 // NOLINTBEGIN(bugprone-reserved-identifier): the names are CUDA's.
 #define FOLIO_KERNEL
@@ -86,11 +63,6 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
 
 namespace folio::cuda {
 
-struct dim3 {
-  unsigned x = 1;
-  unsigned y = 1;
-  unsigned z = 1;
-};
 // Of the fiber that runs.
 extern dim3 threadIdx;
 extern dim3 blockIdx;
@@ -108,16 +80,17 @@ template <typename T>
 T atomicAdd(T* at, T value) {
   return std::atomic_ref<T>(*at).fetch_add(value, std::memory_order_relaxed);
 }
-struct uint2 {
+// Aligned as CUDA has them: a sanitizer sees a load that a device would fault on.
+struct alignas(8) uint2 {
   uint32_t x, y;
 };
-struct uint4 {
+struct alignas(16) uint4 {
   uint32_t x, y, z, w;
 };
-struct float2 {
+struct alignas(8) float2 {
   float x, y;
 };
-struct float4 {
+struct alignas(16) float4 {
   float x, y, z, w;
 };
 // tensor_core.h: c += a b; a transpose; copies, of which FinishCopies leaves so many groups under
@@ -134,22 +107,49 @@ T* DynamicShared() {
   return static_cast<T*>(EmulatedShared());
 }
 
-// Does it now, or appends it to what RecordInto was given last (null: nothing), which is returned.
-using Work = std::vector<std::function<void()> >;
-void Submit(std::function<void()> work);
-Work* RecordInto(Work* work);
-
 // Runs `thread` for every thread of every block.
 void RunGrid(dim3 grid, int block, int shared_bytes, const std::function<void()>& thread);
-
-template <typename... Params, typename... Args>
-void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream,
-            Args... args) {
-  Submit([=] { RunGrid(grid, block, shared_bytes, [&] { kernel(args...); }); });
-}
 
 }  // namespace folio::cuda
 
 // NOLINTEND(bugprone-reserved-identifier)
 
 #endif
+
+namespace folio::cuda {
+
+// Whether blocks of a kernel may start while the one before it in the stream still runs
+// (programmatic dependent launch, compute capability 9.0); set when a device is opened.
+extern bool launches_overlap;
+
+// Keeps the first error of a launch until LaunchError() (device.h) is asked. Engine thread only.
+void NoteLaunch(cudaError_t code);
+
+// What a grid may have in y and z; x may have 2^31 - 1.
+inline constexpr int64_t kMaxGridYZ = 65535;
+
+// The only place where kernels are launched. Nothing happens for a grid without blocks.
+template <typename... Params, typename... Args>
+void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream stream,
+            Args... args) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  constexpr int kUsualSharedBytes = 48 << 10;
+  if (shared_bytes > kUsualSharedBytes) {
+    const cudaError_t refused =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
+    if (refused != cudaSuccess) return NoteLaunch(refused);
+  }
+  cudaLaunchAttribute overlap = {};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(block);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = launches_overlap ? 1 : 0;
+  NoteLaunch(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
+}
+
+}  // namespace folio::cuda

@@ -276,6 +276,8 @@ void StepImage::Measure(const SequenceSlice& slice, StepShape* shape) const {
   const ChunkSelection& select = plan.selection;
   if (!select.enabled()) return;
   shape->max_chunk_tokens = std::max(shape->max_chunk_tokens, select.chunk_tokens);
+  shape->num_chunk_tasks +=
+      static_cast<int>(end / select.chunk_tokens - slice.first_position / select.chunk_tokens);
   shape->chunk_picks = std::max(shape->chunk_picks, select.num_free_picks);
   shape->chunk_candidates =
       std::max<int64_t>({1, shape->chunk_candidates, end / select.chunk_tokens});

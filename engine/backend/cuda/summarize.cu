@@ -17,7 +17,12 @@ struct SummarizeArgs {
   const ChunkTask* tasks;
   int layer;
   const float* qkv;
+  float* scratch;  // [tasks][heads][kRowsOfScratch][scratch_tokens]
+  int64_t scratch_tokens;
 };
+
+// What is kept per token of a chunk, which may be too long for shared memory.
+constexpr int kRowsOfScratch = 1 + 2 * kWarps;
 
 // One chunk and head, and the block's scratch memory.
 template <Cache kCache>
@@ -39,16 +44,18 @@ class Summarizer {
     warp_means_ = Take(&next, kWarps * hd);
     queries_ = Take(&next, kWarps * kQueries * hd);
     turned_ = Take(&next, kWarps * kQueries * hd);
-    page_weights_ = Take(&next, kWarps * kQueries * g_.page_tokens);
+    part_weights_ = Take(&next, kWarps * kQueries * PartTokens(g_));
     states_ = Take(&next, kWarps * kQueries * (hd + 2));
+    next =
+        a.scratch + (int64_t{blockIdx.x} * g_.num_heads + head) * kRowsOfScratch * a.scratch_tokens;
     weights_ = Take(&next, w_);
     masses_ = Take(&next, kWarps * w_);
     rows_ = Take(&next, kWarps * w_);
   }
 
-  static int SharedFloats(const Geometry& g, int chunk_tokens) {
+  static int SharedFloats(const Geometry& g) {
     return kWarp + 2 * g.head_dim + kWarps * g.head_dim + 2 * kWarps * kQueries * g.head_dim +
-           kWarps * kQueries * (g.page_tokens + g.head_dim + 2) + (1 + 2 * kWarps) * chunk_tokens;
+           kWarps * kQueries * (PartTokens(g) + g.head_dim + 2);
   }
 
   FOLIO_DEVICE void Run() {
@@ -121,7 +128,7 @@ class Summarizer {
     const int hd = g_.head_dim;
     float* queries = queries_ + warp() * kQueries * hd;
     float* turned = turned_ + warp() * kQueries * hd;
-    float* weights = page_weights_ + warp() * kQueries * g_.page_tokens;
+    float* weights = part_weights_ + warp() * kQueries * PartTokens(g_);
     float* states = states_ + warp() * kQueries * (hd + 2);
     float* mean = warp_means_ + warp() * hd;
     for (int d = lane(); d < hd; d += kWarp) mean[d] = 0;
@@ -328,9 +335,9 @@ class Summarizer {
   float* warp_means_;    // [warps][head_dim]
   float* queries_;       // [warps][kQueries][head_dim]
   float* turned_;        // likewise
-  float* page_weights_;  // [warps][kQueries][page_tokens]
+  float* part_weights_;  // [warps][kQueries][PartTokens]
   float* states_;        // [warps][kQueries][head_dim + 2]
-  float* weights_;       // [w]
+  float* weights_;       // [w], in device memory like what follows
   float* masses_;        // [warps][w]
   float* rows_;          // [warps][w]
 };
@@ -345,12 +352,15 @@ FOLIO_KERNEL void __launch_bounds__(kThreads)
 
 }  // namespace
 
+int64_t SummaryScratchFloats(const Geometry& g, int max_chunk_tokens) {
+  return int64_t{g.num_heads} * kRowsOfScratch * max_chunk_tokens;
+}
+
 void Summarize(Stream stream, const Geometry& g, const Step& step, const ChunkTask* tasks,
-               int num_tasks, int max_chunk_tokens, int layer, const float* qkv) {
-  const SummarizeArgs args = {g, step, tasks, layer, qkv};
+               int num_tasks, int max_chunk_tokens, int layer, const float* qkv, float* scratch) {
+  const SummarizeArgs args = {g, step, tasks, layer, qkv, scratch, max_chunk_tokens};
   const dim3 grid = {static_cast<unsigned>(num_tasks), static_cast<unsigned>(g.num_heads), 1};
-  const int bytes =
-      Summarizer<Cache::kF32>::SharedFloats(g, max_chunk_tokens) * static_cast<int>(sizeof(float));
+  const int bytes = Summarizer<Cache::kF32>::SharedFloats(g) * static_cast<int>(sizeof(float));
   Launch(g.cache == Cache::kBf16 ? SummarizeKernel<Cache::kBf16> : SummarizeKernel<Cache::kF32>,
          grid, kThreads, bytes, stream, args);
 }

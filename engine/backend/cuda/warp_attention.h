@@ -4,8 +4,14 @@
 
 namespace folio::cuda {
 
-// A warp's running softmax of up to kGroup queries over pages. Lane l holds the weighted values of
-// dimensions l, l + 32, ... of every query.
+// Tokens of a page whose weights a warp has in shared memory at once.
+inline constexpr int kMaxPartTokens = 128;
+FOLIO_HOST_DEVICE int PartTokens(const Geometry& g) {
+  return g.page_tokens < kMaxPartTokens ? g.page_tokens : kMaxPartTokens;
+}
+
+// A warp's running softmax of up to kGroup queries over pages, of which it takes a part at a time.
+// Lane l holds the weighted values of dimensions l, l + 32, ... of every query.
 template <Cache kCache, int kGroup, int kPerLane>
 class WarpAttention {
  public:
@@ -18,31 +24,36 @@ class WarpAttention {
   }
 
   // Folds one page in. q [num_heads][head_dim] scaled and un-rotated; `turned` as large and
-  // `weights` [kGroup][page_tokens] are scratch of this warp. `slopes` (ALiBi) may be null.
+  // `weights` [kGroup][PartTokens(g)] are scratch of this warp. `slopes` (ALiBi) may be null.
   FOLIO_DEVICE void See(const Geometry& g, const RopeTable& rope, const Visit& visit, int num_heads,
                         const float* q, const float* slopes, float* turned, float* weights) {
     const int begin = visit.head < 0 ? 0 : visit.head;
     const int end = visit.head < 0 ? num_heads : visit.head + 1;
     TurnQueries(g, visit, begin, end, q, turned);
     __syncwarp();
-    if (visit.turn_keys || g.paired_keys) {
-      ScorePairs(g, rope, visit, begin, end, turned, weights);
-    } else {
-      ScoreLines(g, visit, begin, end, turned, weights);
-    }
-    __syncwarp();
-    float keep[kGroup];
-#pragma unroll
-    for (int h = 0; h < kGroup; ++h) {
-      keep[h] = 1.0f;
-      if (h >= begin && h < end) {
-        keep[h] =
-            Weigh(visit, slopes == nullptr ? 0.0f : slopes[h], h, weights + h * g.page_tokens);
+    for (int first = visit.lo / kMaxPartTokens * kMaxPartTokens; first < visit.hi;
+         first += kMaxPartTokens) {
+      const Part part = {first, visit.lo > first ? visit.lo : first,
+                         visit.hi < first + kMaxPartTokens ? visit.hi : first + kMaxPartTokens};
+      if (visit.turn_keys || g.paired_keys) {
+        ScorePairs(g, rope, visit, part, begin, end, turned, weights);
+      } else {
+        ScoreLines(g, visit, part, begin, end, turned, weights);
       }
+      __syncwarp();
+      float keep[kGroup];
+#pragma unroll
+      for (int h = 0; h < kGroup; ++h) {
+        keep[h] = 1.0f;
+        if (h >= begin && h < end) {
+          keep[h] = Weigh(visit, part, slopes == nullptr ? 0.0f : slopes[h], h,
+                          weights + h * PartTokens(g));
+        }
+      }
+      __syncwarp();
+      AddValues(g, visit, part, begin, end, weights, keep);
+      __syncwarp();
     }
-    __syncwarp();
-    AddValues(g, visit, begin, end, weights, keep);
-    __syncwarp();
   }
 
   // states [kGroup][head_dim + 2]: weighted values, maximum, sum.
@@ -65,6 +76,13 @@ class WarpAttention {
   }
 
  private:
+  // Tokens [lo, hi) of a page; the weight of token t lies at t - first.
+  struct Part {
+    int first;
+    int lo;
+    int hi;
+  };
+
   FOLIO_DEVICE void TurnQueries(const Geometry& g, const Visit& visit, int begin, int end,
                                 const float* q, float* turned) const {
     const int half = g.half();
@@ -81,10 +99,10 @@ class WarpAttention {
 
   // A lane sums every second pair of dimensions of one of 16 tokens: the loads of a warp are 128
   // consecutive bytes (bf16).
-  FOLIO_DEVICE void ScoreLines(const Geometry& g, const Visit& visit, int begin, int end,
-                               const float* turned, float* weights) const {
+  FOLIO_DEVICE void ScoreLines(const Geometry& g, const Visit& visit, const Part& part, int begin,
+                               int end, const float* turned, float* weights) const {
     const int lane = threadIdx.x % kWarp;
-    for (int tile = visit.lo / kTileTokens; tile * kTileTokens < visit.hi; ++tile) {
+    for (int tile = part.lo / kTileTokens; tile * kTileTokens < part.hi; ++tile) {
       const int token = tile * kTileTokens + lane % kTileTokens;
       float scores[kGroup] = {};
       for (int pair = lane / kTileTokens; pair < g.head_dim / 2; pair += 2) {
@@ -106,16 +124,17 @@ class WarpAttention {
           scores[h] += k0 * q[0] + k1 * q[1];
         }
       }
-      Keep(g, visit, begin, end, token, scores, weights);
+      Keep(g, part, begin, end, token, scores, weights);
     }
   }
 
   // Keys that are turned when they are read.
   FOLIO_DEVICE void ScorePairs(const Geometry& g, const RopeTable& rope, const Visit& visit,
-                               int begin, int end, const float* turned, float* weights) const {
+                               const Part& part, int begin, int end, const float* turned,
+                               float* weights) const {
     const int lane = threadIdx.x % kWarp;
     const int half = g.half();
-    for (int tile = visit.lo / kTileTokens; tile * kTileTokens < visit.hi; ++tile) {
+    for (int tile = part.lo / kTileTokens; tile * kTileTokens < part.hi; ++tile) {
       const int token = tile * kTileTokens + lane % kTileTokens;
       const float* turn = visit.turn_keys ? rope.positions.At(token, half) : nullptr;
       float scores[kGroup] = {};
@@ -128,37 +147,39 @@ class WarpAttention {
           scores[h] += k.x * q[0] + k.y * q[half];
         }
       }
-      Keep(g, visit, begin, end, token, scores, weights);
+      Keep(g, part, begin, end, token, scores, weights);
     }
   }
 
   // Both halves of the warp have a part of the score of `token`.
-  FOLIO_DEVICE void Keep(const Geometry& g, const Visit& visit, int begin, int end, int token,
+  FOLIO_DEVICE void Keep(const Geometry& g, const Part& part, int begin, int end, int token,
                          float (&scores)[kGroup], float* weights) const {
-    const bool visible = token >= visit.lo && token < visit.hi;
+    const bool visible = token >= part.lo && token < part.hi;
 #pragma unroll
     for (int h = 0; h < kGroup; ++h) {
       if (h < begin || h >= end) continue;
       const float score = scores[h] + __shfl_xor_sync(kAllLanes, scores[h], kTileTokens);
       if (threadIdx.x % kWarp < kTileTokens) {
-        weights[h * g.page_tokens + token] = visible ? score : -INFINITY;
+        weights[h * PartTokens(g) + token - part.first] = visible ? score : -INFINITY;
       }
     }
   }
 
-  // Scores become weights; returns the factor of what was summed before.
-  FOLIO_DEVICE float Weigh(const Visit& visit, float slope, int h, float* scores) {
+  // Scores of a part become weights; returns the factor of what was summed before.
+  FOLIO_DEVICE float Weigh(const Visit& visit, const Part& part, float slope, int h,
+                           float* scores) {
     const int lane = threadIdx.x % kWarp;
+    const int end = part.hi - part.first;
     float max = max_[h];
-    for (int t = visit.lo + lane; t < visit.hi; t += kWarp) {
-      const int64_t distance = visit.pinned ? visit.distance : visit.distance - t;
+    for (int t = part.lo - part.first + lane; t < end; t += kWarp) {
+      const int64_t distance = visit.pinned ? visit.distance : visit.distance - part.first - t;
       scores[t] -= slope * static_cast<float>(distance);
       max = fmaxf(max, scores[t]);
     }
     max = WarpMax(max);
     const float keep = expf(max_[h] - max);
     float sum = 0;
-    for (int t = visit.lo + lane; t < visit.hi; t += kWarp) {
+    for (int t = part.lo - part.first + lane; t < end; t += kWarp) {
       scores[t] = expf(scores[t] - max);
       sum += scores[t];
     }
@@ -167,8 +188,8 @@ class WarpAttention {
     return keep;
   }
 
-  FOLIO_DEVICE void AddValues(const Geometry& g, const Visit& visit, int begin, int end,
-                              const float* weights, const float (&keep)[kGroup]) {
+  FOLIO_DEVICE void AddValues(const Geometry& g, const Visit& visit, const Part& part, int begin,
+                              int end, const float* weights, const float (&keep)[kGroup]) {
     const int lane = threadIdx.x % kWarp;
 #pragma unroll
     for (int k = 0; k < kPerLane; ++k) {
@@ -176,9 +197,9 @@ class WarpAttention {
       for (int h = 0; h < kGroup; ++h) values_[k][h] *= keep[h];
     }
     // In steps of two tokens, which bf16 values of a dimension share a word of.
-    for (int first = visit.lo / 2 * 2; first < visit.hi; first += 2) {
-      const bool has0 = first >= visit.lo;
-      const bool has1 = first + 1 < visit.hi;
+    for (int first = part.lo / 2 * 2; first < part.hi; first += 2) {
+      const bool has0 = first >= part.lo;
+      const bool has1 = first + 1 < part.hi;
 #pragma unroll
       for (int k = 0; k < kPerLane; ++k) {
         const int d = lane + k * kWarp;
@@ -197,7 +218,7 @@ class WarpAttention {
 #pragma unroll
         for (int h = 0; h < kGroup; ++h) {
           if (h < begin || h >= end) continue;
-          const float* p = weights + h * g.page_tokens + first;
+          const float* p = weights + h * PartTokens(g) + first - part.first;
           if (has0) values_[k][h] += p[0] * v0;
           if (has1) values_[k][h] += p[1] * v1;
         }
