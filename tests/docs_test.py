@@ -15,11 +15,12 @@ import layering_test
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 METHODS = ROOT / "docs/methods.md"
 CODE = (".h", ".cc", ".cu", ".py", ".proto")
-# Programs of ours whose flags documents name, with their subcommands.
-PROGRAMS = {"folio-server": [], "folio-loadtest": [], "folio-bench": [], "folio-device-bench": [],
-            "folio-make-model": [],
-            "folio": ["ask", "docs", "eval passkey", "eval needle", "eval kv-retrieval", "eval perplexity", "eval coverage",
-                      "info", "plan", "score", "strategies", "tokenize", "upload"]}
+# Programs of ours whose flags documents name, with what makes them list their flags.
+EVALUATIONS = ("passkey", "needle", "kv-retrieval", "perplexity", "coverage")
+COMMANDS = ["ask", "docs", "info", "plan", "score", "strategies", "tokenize", "upload", *(f"eval {e}" for e in EVALUATIONS)]
+PROGRAMS = {"folio": ["--help", *(f"{command} --help" for command in COMMANDS)], "folio-server": ["--help"],
+            "folio-loadtest": ["--help"], "folio-bench": ["--helpfull"], "folio-device-bench": ["--helpfull"],
+            "folio-make-model": ["--helpfull"]}
 # Flags of other programs.
 FOREIGN_FLAGS = {"--build-arg", "--timeout", "--gtest_filter"}
 
@@ -201,13 +202,13 @@ def used_dev_commands(text):
 def flags_of(bin_dir):
     """{program: its flags}, those of all subcommands together."""
     flags = {}
-    for program, subcommands in PROGRAMS.items():
+    for program, helps in PROGRAMS.items():
         path = pathlib.Path(bin_dir) / program
         if not path.exists():
             continue
         text = ""
-        for arguments in [[]] + [subcommand.split() for subcommand in subcommands]:
-            done = subprocess.run([path, *arguments, "--help"], capture_output=True, text=True, check=False, timeout=60)
+        for arguments in helps:
+            done = subprocess.run([path, *arguments.split()], capture_output=True, text=True, check=False, timeout=60)
             text += done.stdout + done.stderr
         flags[program] = set(re.findall(r"--[a-z][\w-]*", text)) | {"--help", "--version"}
     return flags
