@@ -1,6 +1,7 @@
 #include "client/eval/report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -61,6 +62,15 @@ std::vector<Row> SummarizeResults(const std::vector<TrialResult>& results) {
   return rows;
 }
 
+Interval WilsonInterval(int num_correct, int num_answers) {
+  constexpr double kZ = 1.959963984540054;  // the 97.5 % quantile of the normal distribution
+  const double n = num_answers;
+  const double p = num_correct / n;
+  const double center = (p + kZ * kZ / (2 * n)) / (1 + kZ * kZ / n);
+  const double half = kZ * std::sqrt(p * (1 - p) / n + kZ * kZ / (4 * n * n)) / (1 + kZ * kZ / n);
+  return {.low = std::max(0.0, center - half), .high = std::min(1.0, center + half)};
+}
+
 std::string FormatTable(const std::vector<Row>& rows) {
   size_t name_columns = sizeof("strategy") - 1;
   for (const Row& row : rows) name_columns = std::max(name_columns, row.name.size());
@@ -70,19 +80,26 @@ std::string FormatTable(const std::vector<Row>& rows) {
   std::string table = pad("strategy");
   if (!rows.empty()) {
     for (const Cell& cell : rows.front().cells) {
-      absl::StrAppendFormat(&table, " %9d", cell.target_tokens);
+      absl::StrAppendFormat(&table, " %10d", cell.target_tokens);
     }
   }
   table += "\n";
   for (const Row& row : rows) {
     table += pad(row.name);
+    std::string intervals = pad("  95 %");
     for (const Cell& cell : row.cells) {
-      std::string text =
-          cell.num_answers > 0 ? absl::StrFormat("%.1f", AccuracyPercent(cell)) : "-";
-      if (cell.num_errors > 0) text += "!";
-      absl::StrAppendFormat(&table, " %9s", text);
+      std::string accuracy = "-";
+      std::string interval = "-";
+      if (cell.num_answers > 0) {
+        const auto [low, high] = WilsonInterval(cell.num_correct, cell.num_answers);
+        accuracy = absl::StrFormat("%.1f", AccuracyPercent(cell));
+        interval = absl::StrFormat("%.1f-%.1f", 100 * low, 100 * high);
+      }
+      if (cell.num_errors > 0) accuracy += "!";
+      absl::StrAppendFormat(&table, " %10s", accuracy);
+      absl::StrAppendFormat(&intervals, " %10s", interval);
     }
-    table += "\n";
+    absl::StrAppend(&table, "\n", intervals, "\n");
   }
   return table;
 }
@@ -215,7 +232,10 @@ nlohmann::ordered_json RowsToJson(const std::vector<Row>& rows) {
       json["correct"] = cell.num_correct;
       json["errors"] = cell.num_errors;
       if (cell.num_answers > 0) {
+        const auto [low, high] = WilsonInterval(cell.num_correct, cell.num_answers);
         json["accuracy"] = AccuracyPercent(cell) / 100.0;
+        json["accuracy_low"] = low;
+        json["accuracy_high"] = high;
         json["mean_prompt_tokens"] = cell.mean_prompt_tokens;
         json["mean_ttft_seconds"] = cell.mean_ttft_seconds;
         json["max_device_kv_bytes"] = cell.max_device_kv_bytes;

@@ -35,7 +35,16 @@ struct Row {
 // (needle in window)" and "… (needle outside)" follow every strategy that has such trials.
 std::vector<Row> SummarizeResults(const std::vector<TrialResult>& results);
 
-// Accuracy in percent per strategy and length; "-" without answers, "!" after cells with errors.
+// The 95 % interval of a proportion of which `num_correct` of `num_answers` > 0 trials are right
+// (Wilson 1927), within 0 to 1.
+struct Interval {
+  double low;
+  double high;
+};
+Interval WilsonInterval(int num_correct, int num_answers);
+
+// Accuracy in percent per strategy and length, and below it its Wilson interval; "-" without
+// answers, "!" after cells with errors.
 std::string FormatTable(const std::vector<Row>& rows);
 
 // One record per trial.
@@ -62,8 +71,8 @@ absl::StatusOr<std::vector<TrialResult>> ParseCsv(const std::string& csv);
 // "error"?}
 nlohmann::ordered_json TrialToJson(const TrialResult& result);
 
-// [{"strategy", "target_tokens", "answers", "correct", "errors", "accuracy"?,
-// "mean_prompt_tokens"?, "mean_ttft_seconds"?, "max_device_kv_bytes"?}]
+// [{"strategy", "target_tokens", "answers", "correct", "errors", "accuracy"?, "accuracy_low"?,
+// "accuracy_high"?, "mean_prompt_tokens"?, "mean_ttft_seconds"?, "max_device_kv_bytes"?}]
 nlohmann::ordered_json RowsToJson(const std::vector<Row>& rows);
 
 }  // namespace folio::eval

@@ -80,8 +80,9 @@ TEST(Cli, EvalPrintsATableAndWritesCsv) {
   const CliRun run = RunFolio(server, {"eval", "passkey", "--strategies", "full,long_heads",
                                        "--lengths", "2,4", "--trials", "3", "--output", csv});
   EXPECT_EQ(run.code, kExitOk) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("strategy         128       256"));
-  EXPECT_THAT(run.out, HasSubstr("long_heads     100.0     100.0"));
+  EXPECT_THAT(run.out, HasSubstr("strategy          128        256"));
+  EXPECT_THAT(run.out,
+              HasSubstr("long_heads      100.0      100.0\n  95 %     43.9-100.0 43.9-100.0\n"));
   std::ifstream file(csv);
   std::string line;
   int num_lines = 0;

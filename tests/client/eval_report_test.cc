@@ -48,6 +48,36 @@ TEST(Csv, WhatFolioDidNotWriteIsRefused) {
   EXPECT_THAT(ParseCsv("header\n1,2,3\n").status().message(), HasSubstr("record 2"));
 }
 
+// 10 and 50 trials worked out by hand from (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n) with
+// z² = 3.8415: all of n right gives n / (n + z²) to 1, half of 10 gives 1/2 ± z √(1/40 + z²/400) /
+// (1 + z²/10).
+TEST(Wilson, IsTheIntervalWorkedOutByHand) {
+  EXPECT_NEAR(WilsonInterval(50, 50).low, 50 / 53.8415, 1e-5);
+  EXPECT_NEAR(WilsonInterval(50, 50).high, 1, 1e-12);
+  EXPECT_NEAR(WilsonInterval(0, 50).low, 0, 1e-12);
+  EXPECT_NEAR(WilsonInterval(0, 50).high, 3.8415 / 53.8415, 1e-5);
+  EXPECT_NEAR(WilsonInterval(5, 10).low, 0.5 - 1.96 * 0.186010 / 1.38415, 1e-4);
+  EXPECT_NEAR(WilsonInterval(5, 10).high, 0.5 + 1.96 * 0.186010 / 1.38415, 1e-4);
+  // 49 of 50: (0.98 + 0.038415 ± 1.96 √(0.000392 + 0.000384)) / 1.07683.
+  EXPECT_NEAR(WilsonInterval(49, 50).low, (1.018415 - 0.054602) / 1.07683, 1e-4);
+  EXPECT_NEAR(WilsonInterval(49, 50).high, (1.018415 + 0.054602) / 1.07683, 1e-4);
+}
+
+TEST(Table, HasTheIntervalBelowTheAccuracy) {
+  std::vector<TrialResult> results;
+  for (int i = 0; i < 10; ++i) results.push_back(Result("full", 512, i, 0.5, i < 5));
+  results.push_back(Result("full", 1024, 0, 0.5, false));
+  results.back().status = absl::UnavailableError("gone");
+  EXPECT_EQ(FormatTable(SummarizeResults(results)),
+            "strategy        512       1024\n"
+            "full           50.0         -!\n"
+            "  95 %    23.7-76.3          -\n");
+  const nlohmann::ordered_json cells = RowsToJson(SummarizeResults(results));
+  EXPECT_NEAR(cells[0]["accuracy_low"].get<double>(), 0.2366, 1e-4);
+  EXPECT_NEAR(cells[0]["accuracy_high"].get<double>(), 0.7634, 1e-4);
+  EXPECT_FALSE(cells[1].contains("accuracy_low"));
+}
+
 TEST(Grid, GroupsTrialsByDepth) {
   const std::vector<TrialResult> results = {
       Result("full", 512, 0, 0.0, true), Result("full", 512, 1, 0.49, false),
