@@ -8,9 +8,7 @@ int64_t NumKeptTokens(const PromptTruncation& truncation, int64_t num_tokens,
                       int64_t max_new_tokens) {
   if (!truncation.enabled()) return num_tokens;
   const int64_t room = std::max<int64_t>(2, truncation.reach_tokens - max_new_tokens);
-  const int64_t keep = std::min(truncation.keep_tokens, room);
-  if (num_tokens <= keep) return num_tokens;
-  return truncation.side == PromptTruncation::Side::kCenter ? keep / 2 * 2 : keep;
+  return std::min({num_tokens, truncation.keep_tokens, room});
 }
 
 std::vector<int32_t> TruncatePrompt(const PromptTruncation& truncation,

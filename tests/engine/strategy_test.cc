@@ -177,7 +177,7 @@ TEST(Truncation, KeepsTheWantedEndAndRoomForTheAnswer) {
   cut.side = PromptTruncation::Side::kRight;
   EXPECT_THAT(TruncatePrompt(cut, tokens, 1), ElementsAre(0, 1, 2, 3, 4));
   cut.side = PromptTruncation::Side::kCenter;
-  EXPECT_THAT(TruncatePrompt(cut, tokens, 1), ElementsAre(0, 1, 8, 9));
+  EXPECT_THAT(TruncatePrompt(cut, tokens, 1), ElementsAre(0, 1, 7, 8, 9));
   cut.reach_tokens = 6;
   EXPECT_THAT(TruncatePrompt(cut, tokens, 2), ElementsAre(0, 1, 8, 9));
   EXPECT_THAT(TruncatePrompt(cut, tokens, 4), ElementsAre(0, 9));

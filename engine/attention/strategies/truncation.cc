@@ -5,7 +5,7 @@ namespace {
 
 // Full attention over at most keep_tokens tokens of the prompt: the last (side LEFT is cut, the
 // baseline of the LM-Infinite paper), the first (RIGHT, the default of its code) or half of each
-// (CENTER, as in LongBench; an odd number loses one). Positions count what is kept.
+// (CENTER; of an odd number the back has one more). Positions count what is kept.
 class TruncationStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "truncation"; }
