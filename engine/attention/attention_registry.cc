@@ -38,6 +38,18 @@ std::optional<std::string> Reason(const char* text) {
   return text;
 }
 
+// Only keys that lie un-rotated in pages can be read under a table that changes with every token.
+std::optional<std::string> WhyNotUnderChangingTable(const AttentionPlan& plan) {
+  if (!plan.dynamic_base) return std::nullopt;
+  for (const AttentionStage& stage : plan.stages) {
+    if (stage.keys == AttentionStage::Keys::kContext) continue;
+    return stage.keys == AttentionStage::Keys::kSinks
+               ? "sinks are stored under one table; use the frozen form"
+               : "chunks and tokens are compared under one table; use the frozen form";
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::string> WhyIllegal(const AttentionStrategy& strategy, PositionColumn column,
@@ -81,12 +93,9 @@ absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
   FOLIO_RETURN_IF_ERROR(About("strategy", strategy.status()));
   resolved.strategy = *std::move(strategy);
   const PositionColumn column = ColumnOf(resolved.position, model.rope);
-  const bool exact = resolved.position.Param("exact").value_or(0) != 0;
   std::optional<std::string> reason =
       WhyIllegal(*FindStrategy(resolved.strategy.name), column, model.kind);
-  const bool dense = resolved.strategy.name == "full" || resolved.strategy.name == "truncation";
-  if (!reason && exact && !dense)
-    reason = "chunks are compared under one table; use the frozen form";
+  if (!reason) reason = WhyNotUnderChangingTable(PlanFor(resolved, model));
   if (!reason) return resolved;
   return About("position", absl::InvalidArgumentError(absl::StrCat(
                                resolved.strategy.name, " cannot be combined with the positions ",
@@ -95,14 +104,10 @@ absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
 
 AttentionPlan PlanFor(const AttentionSpec& resolved, const AttentionModel& model,
                       int64_t prompt_tokens) {
-  AttentionPlan plan = FindStrategy(resolved.strategy.name)
-                           ->Plan(resolved.strategy, LimitsUnder(resolved.position, model));
+  const AttentionStrategy& strategy = *FindStrategy(resolved.strategy.name);
+  AttentionPlan plan = strategy.Plan(resolved.strategy, LimitsUnder(resolved.position, model));
   plan.prompt_tokens = prompt_tokens;
-  if (plan.selection.decode_boundary && plan.stages.size() == 2 &&
-      plan.stages[1].rows_begin > prompt_tokens) {
-    // The released code of LongHeads chooses one token earlier in the answer than in the prompt.
-    plan.stages[0].rows_end = --plan.stages[1].rows_begin;
-  }
+  strategy.FitToPrompt(prompt_tokens, &plan);
   if (model.kind == PositionKind::kAlibi) return plan;
   const PositionScheme& scheme = *FindPositionScheme(resolved.position.name);
   PositionPlan position = scheme.plan(resolved.position, model.rope);

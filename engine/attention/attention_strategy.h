@@ -62,6 +62,9 @@ class AttentionStrategy {
 
   // REQUIRES: `spec` was resolved by ResolveStrategySpec.
   virtual AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits& limits) const = 0;
+
+  // Changes what in its plan depends on where the prompt ends; most plans do not.
+  virtual void FitToPrompt(int64_t /*prompt_tokens*/, AttentionPlan*) const {}
 };
 
 }  // namespace folio

@@ -194,10 +194,10 @@ absl::StatusOr<RequestId> EngineImpl::OpenScore(const AttentionSpec& attention,
                                                 std::shared_ptr<EventSink> sink) {
   FOLIO_RETURN_IF_ERROR(CheckAdmission());
   FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveAttention(attention, {}));
-  if (resolved.strategy.name == "truncation") {
+  if (PlanFor(resolved, model_->attention).truncation.enabled()) {
     return absl::InvalidArgumentError(
-        "truncation cuts prompts of a known length; a scored stream "
-        "has none");
+        absl::StrCat(resolved.strategy.name,
+                     " cuts prompts of a known length; a scored stream has none"));
   }
   const RequestId id = next_id_.fetch_add(1);
   thread_.Post([id, resolved, sink = std::move(sink)](EngineLoop& loop) {
@@ -221,10 +221,11 @@ absl::Status EngineImpl::OpenDocument(const std::string& id, const AttentionSpec
                                       std::shared_ptr<EventSink> sink) {
   FOLIO_RETURN_IF_ERROR(CheckAdmission());
   FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveAttention(attention, {}));
-  if (resolved.strategy.name == "truncation") {
+  if (PlanFor(resolved, model_->attention).truncation.enabled()) {
     return absl::InvalidArgumentError(
-        "truncation cuts the prompt of each question; upload under another strategy and name it in "
-        "the question");
+        absl::StrCat(resolved.strategy.name,
+                     " cuts the prompt of each question; upload under another strategy and name "
+                     "it in the question"));
   }
   std::lock_guard<std::mutex> lock(mu_);
   const auto [it, is_new] = documents_.try_emplace(id, DocumentEntry{.attention = resolved});

@@ -237,6 +237,7 @@ TEST(Legality, SaysWhy) {
   EXPECT_THAT(Refusal({"full", {}}, {"linear", {}}, PositionKind::kAlibi),
               HasSubstr("no rotary positions to scale"));
   EXPECT_THAT(Refusal({"long_heads", {}}, {"dynamic_ntk", {{"exact", 1}}}), HasSubstr("frozen"));
+  EXPECT_TRUE(Resolve({"truncation", {}}, {"dynamic_ntk", {{"exact", 1}}}).ok());
   const auto status = Resolve({"lm_infinite", {}}, {"dynamic_ntk", {}}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(*status.GetPayload(kFieldPayload), "position");

@@ -90,6 +90,13 @@ class LongHeadsStrategy final : public AttentionStrategy {
     return plan;
   }
 
+  // The released code chooses one token earlier in the answer than in the prompt.
+  void FitToPrompt(int64_t prompt_tokens, AttentionPlan* plan) const override {
+    int64_t& dense = plan->stages[0].rows_end;
+    if (!plan->selection.decode_boundary || dense <= prompt_tokens) return;
+    plan->stages[1].rows_begin = --dense;
+  }
+
  private:
   static absl::Status Bad(const char* param, int64_t value, const char* rule, int64_t limit) {
     return absl::InvalidArgumentError(
