@@ -38,41 +38,42 @@ std::string ParameterNames(const Descriptor& method) {
   return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
 
-std::optional<double> ParseEnum(const EnumDescriptor& type, const std::string& text,
-                                std::string* known) {
+std::optional<v1::ParameterValue> ParseEnum(const EnumDescriptor& type, const std::string& text,
+                                            std::string* expected) {
   std::vector<std::string> names;
   names.reserve(type.value_count());
   for (int i = 1; i < type.value_count(); ++i) {
     names.push_back(v1::ShortEnumName(*type.value(i)));
-    if (names.back() == text) return type.value(i)->number();
+    if (names.back() == text) return text;
   }
-  *known = absl::StrCat("one of ", absl::StrJoin(names, ", "));
+  *expected = absl::StrCat("one of ", absl::StrJoin(names, ", "));
   return std::nullopt;
 }
 
-// The number behind the text of a parameter; else what is expected.
-std::optional<double> ParseNumber(const FieldDescriptor& field, const std::string& text,
-                                  std::string* expected) {
-  double number = 0;
+// The value that the text of a parameter stands for; else what is expected.
+std::optional<v1::ParameterValue> ParseValue(const FieldDescriptor& field, const std::string& text,
+                                             std::string* expected) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_ENUM:
       return ParseEnum(*field.enum_type(), text, expected);
     case FieldDescriptor::CPPTYPE_BOOL: {
       bool value = false;
       *expected = "true or false";
-      if (absl::SimpleAtob(text, &value)) return value ? 1 : 0;
+      if (absl::SimpleAtob(text, &value)) return value;
       return std::nullopt;
     }
     case FieldDescriptor::CPPTYPE_UINT32: {
       uint32_t value = 0;
       *expected = "a whole number";
-      if (absl::SimpleAtoi(text, &value)) return value;
+      if (absl::SimpleAtoi(text, &value)) return int64_t{value};
       return std::nullopt;
     }
-    default:
+    default: {
+      double value = 0;
       *expected = "a number";
-      if (absl::SimpleAtod(text, &number) && std::isfinite(number)) return number;
+      if (absl::SimpleAtod(text, &value) && std::isfinite(value)) return value;
       return std::nullopt;
+    }
   }
 }
 
@@ -95,32 +96,26 @@ absl::Status ParseMethod(const std::string& text, const char* kind, Message* hol
                        "', only: ", ParameterNames(*field->message_type())));
     }
     std::string expected;
-    const std::optional<double> number = ParseNumber(*parameter, pair.second, &expected);
-    if (!number) {
+    const auto value = ParseValue(*parameter, pair.second, &expected);
+    if (!value) {
       return absl::InvalidArgumentError(absl::StrCat(method.name, ".", pair.first, " is '",
                                                      pair.second, "', must be ", expected));
     }
-    method.parameters.emplace_back(pair.first, *number);
+    method.parameters.emplace_back(pair.first, *value);
   }
   v1::WriteMethod(method, holder);
   return absl::OkStatus();
 }
 
-std::string ShowNumber(const Message& holder, const std::string& method, const std::string& name,
-                       double value) {
-  const FieldDescriptor* field = v1::FindMethod(*holder.GetDescriptor(), method);
-  const FieldDescriptor* parameter =
-      field == nullptr ? nullptr : field->message_type()->FindFieldByName(name);
-  if (parameter != nullptr && parameter->enum_type() != nullptr) {
-    const auto* known = parameter->enum_type()->FindValueByNumber(static_cast<int>(value));
-    if (known != nullptr) return v1::ShortEnumName(*known);
+struct Show {
+  std::string operator()(int64_t value) const { return absl::StrCat(value); }
+  std::string operator()(double value) const {
+    const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+    return whole ? absl::StrCat(static_cast<int64_t>(value)) : absl::StrCat(value);
   }
-  if (parameter != nullptr && parameter->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
-    return value != 0 ? "true" : "false";
-  }
-  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
-  return whole ? absl::StrCat(static_cast<int64_t>(value)) : absl::StrCat(value);
-}
+  std::string operator()(bool value) const { return value ? "true" : "false"; }
+  std::string operator()(const std::string& value) const { return value; }
+};
 
 }  // namespace
 
@@ -148,7 +143,7 @@ std::string DescribeMethod(const Message& method) {
   if (fields.name.empty()) return "default";
   std::vector<std::string> parameters;
   for (const auto& [name, value] : fields.parameters) {
-    parameters.push_back(absl::StrCat(name, "=", ShowNumber(method, fields.name, name, value)));
+    parameters.push_back(absl::StrCat(name, "=", std::visit(Show(), value)));
   }
   if (parameters.empty()) return fields.name;
   return absl::StrCat(fields.name, ":", absl::StrJoin(parameters, ","));

@@ -71,6 +71,38 @@ grpc::Status StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptio
   return grpc::Status::OK;
 }
 
+v1::MethodParameter ToProto(const Param& param) {
+  v1::MethodParameter out;
+  out.set_name(param.name);
+  out.set_min(param.min);
+  out.set_max(param.max);
+  switch (param.kind) {
+    case ParamKind::kInteger:
+      out.set_kind(v1::MethodParameter::KIND_INTEGER);
+      out.set_default_value(static_cast<double>(std::get<int64_t>(param.default_value)));
+      break;
+    case ParamKind::kReal:
+      out.set_kind(v1::MethodParameter::KIND_REAL);
+      out.set_default_value(std::get<double>(param.default_value));
+      break;
+    case ParamKind::kFlag:
+      out.set_kind(v1::MethodParameter::KIND_FLAG);
+      out.set_default_value(std::get<bool>(param.default_value) ? 1 : 0);
+      break;
+    case ParamKind::kChoice:
+      out.set_kind(v1::MethodParameter::KIND_CHOICE);
+      out.set_default_choice(std::get<std::string>(param.default_value));
+      for (const std::string& choice : param.choices) {
+        out.add_choices(choice);
+        if (choice == out.default_choice()) out.set_default_value(out.choices_size());
+      }
+      out.set_min(1);
+      out.set_max(out.choices_size());
+      break;
+  }
+  return out;
+}
+
 // The whole characters that tokens stand for, spaces included.
 std::string TextOf(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
   std::string text;
@@ -85,20 +117,15 @@ std::string TextOf(const Tokenizer& tokenizer, const std::vector<int32_t>& token
 }  // namespace
 
 AttentionSpec FromProto(const v1::AttentionStrategy& strategy, const v1::PositionScheme& position) {
-  AttentionSpec spec;
-  const v1::MethodFields fields = v1::ReadMethod(strategy);
-  spec.strategy.name = fields.name;
-  for (const auto& [name, value] : fields.parameters) {
-    spec.strategy.params.emplace_back(name, static_cast<int64_t>(std::clamp(value, -1e15, 1e15)));
-  }
-  v1::MethodFields scheme = v1::ReadMethod(position);
-  spec.position = {std::move(scheme.name), std::move(scheme.parameters)};
-  return spec;
+  v1::MethodFields of_strategy = v1::ReadMethod(strategy);
+  v1::MethodFields of_position = v1::ReadMethod(position);
+  return {{std::move(of_strategy.name), std::move(of_strategy.parameters)},
+          {std::move(of_position.name), std::move(of_position.parameters)}};
 }
 
 v1::AttentionStrategy ToProto(const StrategySpec& spec) {
   v1::AttentionStrategy out;
-  v1::WriteMethod({spec.name, {spec.params.begin(), spec.params.end()}}, &out);
+  v1::WriteMethod({spec.name, spec.params}, &out);
   return out;
 }
 
@@ -113,13 +140,7 @@ void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out) {
     method->set_name(info.name);
     method->set_source(info.source);
     method->set_refused(info.refused.value_or(""));
-    for (const MethodInfo::Param& param : info.params) {
-      v1::MethodParameter* to = method->add_parameters();
-      to->set_name(param.name);
-      to->set_default_value(param.default_value);
-      to->set_min(param.min);
-      to->set_max(param.max);
-    }
+    for (const Param& param : info.params) *method->add_parameters() = ToProto(param);
     for (const auto& [position, reason] : info.refused_positions) {
       v1::Refusal* to = method->add_refused_positions();
       to->set_position(position);

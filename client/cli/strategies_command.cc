@@ -2,20 +2,32 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cli/command.h"
 #include "client/cli/json_lines.h"
 
 namespace folio::cli {
 namespace {
 
+// The default and what else may be given.
+std::string Values(const v1::MethodParameter& parameter) {
+  switch (parameter.kind()) {
+    case v1::MethodParameter::KIND_FLAG:
+      return parameter.default_value() != 0 ? "true  or false" : "false  or true";
+    case v1::MethodParameter::KIND_CHOICE:
+      return absl::StrCat(parameter.default_choice(), "  one of ",
+                          absl::StrJoin(parameter.choices(), ", "));
+    default:
+      return absl::StrCat(parameter.default_value(), "  in [", parameter.min(), ", ",
+                          parameter.max(), "]");
+  }
+}
+
 void PrintMethod(const v1::Method& method, std::ostream& out) {
   out << method.name() << "  (" << method.source() << ")\n";
   if (!method.refused().empty()) out << "    not on this model: " << method.refused() << "\n";
   for (const v1::MethodParameter& parameter : method.parameters()) {
-    out << "    "
-        << absl::StrCat(parameter.name(), "=", parameter.default_value(), "  in [", parameter.min(),
-                        ", ", parameter.max(), "]")
-        << "\n";
+    out << "    " << parameter.name() << "=" << Values(parameter) << "\n";
   }
   for (const v1::Refusal& refusal : method.refused_positions()) {
     out << "    not with " << refusal.position() << ": " << refusal.reason() << "\n";

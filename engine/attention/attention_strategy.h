@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/attention/params.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/request.h"
 
@@ -17,14 +18,6 @@ struct StrategyLimits {
   int extended_length = 0;
 
   int reach() const { return extended_length > trained_length ? extended_length : trained_length; }
-};
-
-// One integer parameter of a strategy: both bounds are inclusive.
-struct StrategyParam {
-  std::string name;
-  int64_t default_value = 0;
-  int64_t min = 0;
-  int64_t max = 0;
 };
 
 // Why a strategy does not go with a kind of positions; null: it does (docs/methods.md, section 12).
@@ -49,8 +42,8 @@ class AttentionStrategy {
 
   // The parameters with their ranges and defaults for this model, in canonical order. Defaults may
   // depend on values that `spec` gives explicitly.
-  virtual std::vector<StrategyParam> Params(const StrategySpec& spec,
-                                            const StrategyLimits& limits) const = 0;
+  virtual std::vector<Param> Params(const StrategySpec& spec,
+                                    const StrategyLimits& limits) const = 0;
 
   // Rules between parameters. Called with every parameter present and inside its range.
   // Errors: INVALID_ARGUMENT naming parameter, value and limit.

@@ -5,15 +5,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/attention/params.h"
 #include "engine/attention/rope.h"
 #include "engine/attention/rope_scaling.h"
 #include "engine/attention/scaling_laws.h"
 #include "engine/base/status_macros.h"
+#include "engine/types/limits.h"
 
 namespace folio {
 namespace {
 
-using Params = std::vector<PositionParam>;
+using Params = std::vector<Param>;
 
 constexpr double kMaxFactor = 4096;
 constexpr double kMaxBase = 1e12;
@@ -23,19 +25,19 @@ std::shared_ptr<const Rotary> Share(Rotary rotary) {
   return std::make_shared<const Rotary>(std::move(rotary));
 }
 
-double Get(const PositionSpec& spec, const char* name) { return *spec.Param(name); }
+double Get(const PositionSpec& spec, const char* name) { return spec.Real(name); }
 
-PositionParam Factor(double otherwise) { return {"factor", otherwise, 1, kMaxFactor}; }
+Param Factor(double otherwise) { return RealParam("factor", otherwise, 1, kMaxFactor); }
 
-PositionParam OriginalLength(const RopeModel& model) {
-  return {"original_length", static_cast<double>(model.original_length), 1, kMaxLength};
+Param OriginalLength(const RopeModel& model) {
+  return RealParam("original_length", model.original_length, 1, kMaxLength);
 }
 
 // Tokens for which a table is frozen: those of an inline request. A document's cache serves many
 // questions, which all have to name the length it was read with.
-PositionParam FrozenLength(const PositionRequest& request) {
+Param FrozenLength(const PositionRequest& request) {
   const int64_t length = request.has_document ? 0 : request.total_tokens;
-  return {"length", static_cast<double>(length), 0, kMaxLength};
+  return RealParam("length", static_cast<double>(length), 0, kMaxLength);
 }
 
 Params NoParams(const RopeModel&, const PositionRequest&) { return {}; }
@@ -91,8 +93,8 @@ PositionScheme DynamicNtk() {
       .column = PositionColumn::kDynamic,
       .params =
           [](const RopeModel& model, const PositionRequest& request) {
-            return Params{
-                Factor(1), {"exact", 0, 0, 1}, FrozenLength(request), OriginalLength(model)};
+            return Params{Factor(1), FlagParam("exact"), FrozenLength(request),
+                          OriginalLength(model)};
           },
       .extension =
           [](const PositionSpec& spec, const RopeModel& model) {
@@ -103,7 +105,7 @@ PositionScheme DynamicNtk() {
             const DynamicBase dynamic = {model.base, Get(spec, "factor"),
                                          static_cast<int>(Get(spec, "original_length")),
                                          model.rotary_dim};
-            if (Get(spec, "exact") != 0) return PositionPlan{.dynamic_base = dynamic};
+            if (spec.Flag("exact")) return PositionPlan{.dynamic_base = dynamic};
             const auto length = static_cast<int64_t>(Get(spec, "length"));
             return PositionPlan{.rotary = Share(DynamicRotary(dynamic, model.head_dim, length))};
           }};
@@ -118,8 +120,8 @@ PositionPlan YarnPlan(const PositionSpec& spec, const RopeModel& model, double a
 }
 
 Params RampParams(const RopeModel& model, const PositionRequest&) {
-  return {
-      Factor(4), {"beta_fast", 32, 1e-3, 1e6}, {"beta_slow", 1, 1e-3, 1e6}, OriginalLength(model)};
+  return {Factor(4), RealParam("beta_fast", 32, 1e-3, 1e6), RealParam("beta_slow", 1, 1e-3, 1e6),
+          OriginalLength(model)};
 }
 
 PositionScheme NtkByParts() {
@@ -141,7 +143,7 @@ PositionScheme Yarn() {
               [](const RopeModel& model, const PositionRequest& request) {
                 Params params = RampParams(model, request);
                 // 0: 0.1 ln(factor) + 1.
-                params.push_back({"attention_factor", 0, 0, 100});
+                params.push_back(RealParam("attention_factor", 0, 0, 100));
                 return params;
               },
           .extension = FactorExtension,
@@ -159,10 +161,8 @@ PositionScheme Llama3() {
           .column = PositionColumn::kStatic,
           .params =
               [](const RopeModel& model, const PositionRequest&) {
-                return Params{Factor(8),
-                              {"low_freq_factor", 1, 1e-3, 1e6},
-                              {"high_freq_factor", 4, 1e-3, 1e6},
-                              OriginalLength(model)};
+                return Params{Factor(8), RealParam("low_freq_factor", 1, 1e-3, 1e6),
+                              RealParam("high_freq_factor", 4, 1e-3, 1e6), OriginalLength(model)};
               },
           .extension = FactorExtension,
           .plan =
@@ -190,9 +190,8 @@ PositionScheme LongRope() {
             const double factor = static_cast<double>(model.trained_length) / model.original_length;
             const double otherwise =
                 factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(model.original_length));
-            return Params{{"length", length, 1, kMaxLength},
-                          {"attention_factor", otherwise, 0, 100},
-                          OriginalLength(model)};
+            return Params{RealParam("length", length, 1, kMaxLength),
+                          RealParam("attention_factor", otherwise, 0, 100), OriginalLength(model)};
           },
       .extension = NoExtension,
       .plan =
@@ -210,7 +209,7 @@ PositionScheme Abf() {
           .tuned = true,
           .params =
               [](const RopeModel&, const PositionRequest&) {
-                return Params{{"base", 500000, 1.001, kMaxBase}};
+                return Params{RealParam("base", 500000, 1.001, kMaxBase)};
               },
           .extension = BaseExtension,
           .plan =
@@ -226,18 +225,18 @@ PositionScheme EntropyAbf() {
           .tuned = true,
           .params =
               [](const RopeModel& model, const PositionRequest&) {
-                return Params{
-                    {"base", 500000, 1.001, kMaxBase},
-                    {"base_length", static_cast<double>(std::max(2, model.original_length)), 2,
-                     kMaxLength},
-                    {"exempt_layers", 2, 0, 1024}};
+                return Params{RealParam("base", 500000, 1.001, kMaxBase),
+                              RealParam("base_length",
+                                        static_cast<double>(std::max(2, model.original_length)), 2,
+                                        kMaxLength),
+                              IntegerParam("exempt_layers", 2, 0, kMaxLayers)};
               },
           .extension = NoExtension,
           .plan =
               [](const PositionSpec& spec, const RopeModel& model) {
                 return PositionPlan{.rotary = Share(BaseRotary(model, Get(spec, "base"))),
                                     .entropy = {Get(spec, "base_length"),
-                                                static_cast<int>(Get(spec, "exempt_layers"))}};
+                                                static_cast<int>(spec.Int("exempt_layers"))}};
               }};
 }
 
@@ -249,7 +248,7 @@ absl::Status CheckRequest(const PositionSpec& spec, const RopeModel& model,
         "longrope needs the lists of factors of a checkpoint made with it; this one has none");
   }
   if (spec.name != "dynamic_ntk") return absl::OkStatus();
-  if (Get(spec, "exact") != 0) {
+  if (spec.Flag("exact")) {
     if (request.total_tokens > 0 && !request.has_document) return absl::OkStatus();
     return absl::InvalidArgumentError(
         "dynamic_ntk.exact needs the length of the prompt before its first token is read: send the "
@@ -297,24 +296,10 @@ absl::StatusOr<PositionSpec> ResolvePositionSpec(const PositionSpec& given, cons
         "unknown position scheme '", spec.name,
         "', must be one of: ", absl::StrJoin(AllPositionSchemes(), ", ", append_name)));
   }
-  const std::vector<PositionParam> params = scheme->params(model, request);
-  for (const auto& [name, value] : spec.params) {
-    if (std::none_of(params.begin(), params.end(),
-                     [&n = name](const PositionParam& p) { return p.name == n; })) {
-      return absl::InvalidArgumentError(absl::StrCat(spec.name, " has no parameter '", name, "'"));
-    }
-  }
   PositionSpec resolved;
   resolved.name = spec.name;
-  for (const PositionParam& param : params) {
-    const double value = spec.Param(param.name).value_or(param.default_value);
-    if (!(value >= param.min && value <= param.max)) {
-      return absl::InvalidArgumentError(absl::StrCat(spec.name, ".", param.name, " is ", value,
-                                                     ", must be in [", param.min, ", ", param.max,
-                                                     "]"));
-    }
-    resolved.params.emplace_back(param.name, value);
-  }
+  FOLIO_ASSIGN_OR_RETURN(resolved.params,
+                         ResolveParams(spec.name, scheme->params(model, request), spec.params));
   FOLIO_RETURN_IF_ERROR(CheckRequest(resolved, model, request));
   return resolved;
 }

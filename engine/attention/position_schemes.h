@@ -7,17 +7,10 @@
 
 #include "absl/status/statusor.h"
 #include "engine/types/attention_plan.h"
+#include "engine/types/param.h"
 #include "engine/types/position.h"
 
 namespace folio {
-
-// A number that a scheme takes; both bounds are inclusive.
-struct PositionParam {
-  std::string name;
-  double default_value = 0;
-  double min = 0;
-  double max = 0;
-};
 
 // Columns of the legality table.
 enum class PositionColumn : uint8_t {
@@ -43,7 +36,7 @@ struct PositionScheme {
   bool checkpoint_only = false;
   // Both phases of LongHeads read it (a table the model was tuned with), not the prompt alone.
   bool tuned = false;
-  std::vector<PositionParam> (*params)(const RopeModel& model, const PositionRequest& request);
+  std::vector<Param> (*params)(const RopeModel& model, const PositionRequest& request);
   // How many times the trained length positions may reach.
   double (*extension)(const PositionSpec& spec, const RopeModel& model);
   PositionPlan (*plan)(const PositionSpec& spec, const RopeModel& model);

@@ -1,7 +1,5 @@
 #include "engine/attention/strategy_registry.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/attention/strategies/strategies.h"
@@ -46,25 +44,10 @@ absl::StatusOr<StrategySpec> ResolveStrategySpec(const StrategySpec& spec,
         absl::StrCat("unknown strategy '", spec.name,
                      "', must be one of: ", absl::StrJoin(AllStrategies(), ", ", append_name)));
   }
-  const std::vector<StrategyParam> params = strategy->Params(spec, limits);
-  for (const auto& [name, value] : spec.params) {
-    const bool known = std::any_of(params.begin(), params.end(),
-                                   [&n = name](const StrategyParam& p) { return p.name == n; });
-    if (!known) {
-      return absl::InvalidArgumentError(absl::StrCat(spec.name, " has no parameter '", name, "'"));
-    }
-  }
   StrategySpec resolved;
   resolved.name = spec.name;
-  for (const StrategyParam& param : params) {
-    const int64_t value = spec.Param(param.name).value_or(param.default_value);
-    if (value < param.min || value > param.max) {
-      return absl::InvalidArgumentError(absl::StrCat(spec.name, ".", param.name, " is ", value,
-                                                     ", must be in [", param.min, ", ", param.max,
-                                                     "] for this model"));
-    }
-    resolved.params.emplace_back(param.name, value);
-  }
+  FOLIO_ASSIGN_OR_RETURN(resolved.params,
+                         ResolveParams(spec.name, strategy->Params(spec, limits), spec.params));
   FOLIO_RETURN_IF_ERROR(strategy->Validate(resolved, limits));
   return resolved;
 }

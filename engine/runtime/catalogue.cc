@@ -11,10 +11,7 @@ Catalogue MakeCatalogue(const AttentionModel& model) {
     MethodInfo info;
     info.name = strategy->name();
     info.source = strategy->source();
-    for (const StrategyParam& p : strategy->Params({info.name, {}}, model.limits)) {
-      info.params.push_back({p.name, static_cast<double>(p.default_value),
-                             static_cast<double>(p.min), static_cast<double>(p.max)});
-    }
+    info.params = strategy->Params({info.name, {}}, model.limits);
     info.refused = WhyIllegal(*strategy, PositionColumn::kPlain, model.kind);
     for (const PositionScheme& scheme : AllPositionSchemes()) {
       const auto reason = WhyIllegal(*strategy, scheme.column, model.kind);
@@ -26,9 +23,7 @@ Catalogue MakeCatalogue(const AttentionModel& model) {
     MethodInfo info;
     info.name = scheme.name;
     info.source = scheme.source;
-    for (const PositionParam& p : scheme.params(model.rope, {})) {
-      info.params.push_back({p.name, p.default_value, p.min, p.max});
-    }
+    info.params = scheme.params(model.rope, {});
     if (scheme.checkpoint_only && model.rope.scheme.name != scheme.name) {
       info.refused = "this checkpoint was not made with it";
     }

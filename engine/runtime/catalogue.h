@@ -5,17 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "engine/types/param.h"
+
 namespace folio {
 
 // One strategy or position scheme as a client sees it, with the ranges and defaults for the loaded
 // model. Plain data.
 struct MethodInfo {
-  struct Param {
-    std::string name;
-    double default_value = 0;
-    double min = 0;
-    double max = 0;
-  };
   std::string name;
   // Paper or code that defines it.
   std::string source;

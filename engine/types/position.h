@@ -1,27 +1,14 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
+
+#include "engine/types/coca_query.h"
+#include "engine/types/param.h"
 
 namespace folio {
 
-// A position scheme by name with its parameters by name, as a request or a checkpoint gives it
-// (parameters may be missing) or as the registry resolved it (all present, in canonical order).
-struct PositionSpec {
-  std::string name;
-  std::vector<std::pair<std::string, double>> params;
-
-  bool operator==(const PositionSpec&) const = default;
-  std::optional<double> Param(const std::string& key) const {
-    for (const auto& [param, value] : params) {
-      if (param == key) return value;
-    }
-    return std::nullopt;
-  }
-};
+using PositionSpec = MethodSpec<struct PositionSchemeTag>;
 
 // What is known of a text when a scheme is resolved for it.
 struct PositionRequest {
@@ -38,10 +25,6 @@ enum class PositionKind : uint8_t {
   kCocaSlack,   // collinear constrained attention (Zhu et al. 2023) as its authors' code has it
   kCocaStrict,  // with the query in norm form
 };
-
-// How the query of a CoCA model enters (docs/methods.md, section 11.3): as it is (slack), or with
-// both members a, b of a rotated pair replaced by sqrt((a^2 + b^2) / 2) or by (a + b) / 2 (strict).
-enum class CocaQuery : uint8_t { kNone, kRaw, kNorm, kMean };
 
 // The rotary embedding of a checkpoint.
 struct RopeModel {

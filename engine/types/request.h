@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/types/param.h"
 #include "engine/types/position.h"
 #include "engine/types/sampling.h"
 
@@ -17,21 +18,8 @@ namespace folio {
 using RequestId = uint64_t;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// A strategy by name with its parameters by name, as a request gives it (parameters may be missing)
-// or as the registry resolved it (all present, in the strategy's own order). Two resolved specs are
-// equal exactly if KV prefilled under one can be read under the other.
-struct StrategySpec {
-  std::string name;
-  std::vector<std::pair<std::string, int64_t>> params;
-
-  bool operator==(const StrategySpec&) const = default;
-  std::optional<int64_t> Param(const std::string& key) const {
-    for (const auto& [param, value] : params) {
-      if (param == key) return value;
-    }
-    return std::nullopt;
-  }
-};
+// Two resolved specs are equal exactly if KV prefilled under one can be read under the other.
+using StrategySpec = MethodSpec<struct StrategyTag>;
 
 // How a request attends: one row and one column of the table of legal combinations. Empty names are
 // the defaults of the engine and of the checkpoint.

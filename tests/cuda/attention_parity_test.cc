@@ -37,7 +37,7 @@ const AttentionShape kShapes[] = {
 
 struct Plan {
   std::string strategy;
-  std::vector<std::pair<std::string, int64_t>> params;
+  ParamList params;
   std::string position;
 };
 const Plan kPlans[] = {
@@ -47,7 +47,7 @@ const Plan kPlans[] = {
     {"lm_infinite", {}, "plain"},
     {"lm_infinite", {{"top_tokens", 5}, {"top_from_layer", 1}}, "plain"},
     {"long_heads", {}, "plain"},
-    {"long_heads", {{"scorer", 3}, {"share", 2}}, "plain"},
+    {"long_heads", {{"scorer", "quest"}, {"share", "group"}}, "plain"},
     {"long_heads", {{"prompt_skips_self", 1}, {"decode_boundary", 1}}, "plain"},
     {"full", {}, "entropy_abf"},
     {"rerope", {}, "plain"},

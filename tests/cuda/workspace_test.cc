@@ -14,7 +14,7 @@ const AttentionShape kShape = {.name = "bf16", .trained_length = 160};
 class Workspace : public testing::Test {
  protected:
   static AttentionPlan Plan(const std::string& strategy, int64_t top_tokens = 0) {
-    std::vector<std::pair<std::string, int64_t>> params;
+    ParamList params;
     if (top_tokens > 0) params = {{"top_tokens", top_tokens}, {"top_from_layer", 0}};
     const auto spec =
         ResolveAttention({{strategy, params}, {"plain", {}}}, {}, kShape.model(), {2000, false});

@@ -31,7 +31,9 @@ AttentionSpec SpecOf(const json& test) {
   AttentionSpec spec;
   spec.strategy.name = test["strategy"];
   for (const auto& [name, value] : test["params"].items()) {
-    spec.strategy.params.emplace_back(name, value.get<int64_t>());
+    const ParamValue given =
+        value.is_string() ? ParamValue(value.get<std::string>()) : ParamValue(value.get<int64_t>());
+    spec.strategy.params.emplace_back(name, given);
   }
   spec.position.name = test["position"];
   for (const auto& [name, value] : test["position_params"].items()) {

@@ -61,14 +61,25 @@ TEST_P(Conformance, DefaultsAreValidAndResolvingIsIdempotent) {
 
 TEST_P(Conformance, ParametersOutsideTheirRangeAreRefused) {
   auto spec = ResolveStrategySpec({GetParam(), {}}, kLimits);
-  for (const StrategyParam& param : FindStrategy(GetParam())->Params(*spec, kLimits)) {
-    for (int64_t value : {param.min - 1, param.max + 1}) {
+  for (const Param& param : FindStrategy(GetParam())->Params(*spec, kLimits)) {
+    for (double value : {param.min - 1, param.max + 1}) {
       const auto refused = ResolveStrategySpec({GetParam(), {{param.name, value}}}, kLimits);
       EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
       EXPECT_NE(refused.status().message().find(param.name), std::string::npos);
     }
   }
   EXPECT_FALSE(ResolveStrategySpec({GetParam(), {{"nonsense", 1}}}, kLimits).ok());
+}
+
+TEST_P(Conformance, EveryChoiceHasAPlan) {
+  auto spec = ResolveStrategySpec({GetParam(), {}}, kLimits);
+  for (const Param& param : FindStrategy(GetParam())->Params(*spec, kLimits)) {
+    for (const std::string& choice : param.choices) {
+      const auto chosen = ResolveStrategySpec({GetParam(), {{param.name, choice}}}, kLimits);
+      ASSERT_TRUE(chosen.ok()) << chosen.status();
+      EXPECT_FALSE(FindStrategy(GetParam())->Plan(*chosen, kLimits).stages.empty());
+    }
+  }
 }
 
 TEST_P(Conformance, EqualsFullAttentionWithinTheTrainedLength) {

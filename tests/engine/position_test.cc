@@ -263,7 +263,7 @@ TEST(Resolve, ParametersOfSchemesAreChecked) {
 
 TEST(Resolve, ScaledPositionsRaiseTheLimitsOfStrategies) {
   const auto window = Resolve({"sliding_window", {}}, {"linear", {{"factor", 4}}});
-  EXPECT_EQ(window->strategy.Param("window"), 16384);
+  EXPECT_EQ(window->strategy.Int("window"), 16384);
   // LongHeads: of the prompt only.
   const auto heads =
       Resolve({"long_heads", {{"begin_selective_length", 16384}}}, {"linear", {{"factor", 4}}});

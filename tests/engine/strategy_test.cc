@@ -26,10 +26,10 @@ std::string Refusal(const StrategySpec& spec, const StrategyLimits& limits) {
 
 const StrategyLimits kLlama2{4096, 64, 0};
 
-using Params = std::vector<std::pair<std::string, int64_t>>;
+std::pair<std::string, ParamValue> Given(const char* name, int64_t value) { return {name, value}; }
 
 // The first parameters in canonical order.
-Params First(const StrategySpec& spec, size_t count) {
+ParamList First(const StrategySpec& spec, size_t count) {
   return {spec.params.begin(), spec.params.begin() + count};
 }
 
@@ -51,11 +51,10 @@ TEST(LmInfinite, SeesASinkInsideTheWindowOnceAtItsTrueDistance) {
 }
 
 TEST(LmInfinite, DefaultsToTheTrainedWindowTenSinksAndTheCeilingAtTheWindow) {
-  EXPECT_THAT(First(Resolved({"lm_infinite", {}}, kLlama2), 3),
-              ElementsAre(std::pair<std::string, int64_t>("num_sinks", 10),
-                          std::pair<std::string, int64_t>("window", 4096),
-                          std::pair<std::string, int64_t>("distance_limit", 4096)));
-  EXPECT_EQ(Resolved({"lm_infinite", {{"window", 100}}}, kLlama2).Param("distance_limit"), 100);
+  EXPECT_THAT(
+      First(Resolved({"lm_infinite", {}}, kLlama2), 3),
+      ElementsAre(Given("num_sinks", 10), Given("window", 4096), Given("distance_limit", 4096)));
+  EXPECT_EQ(Resolved({"lm_infinite", {{"window", 100}}}, kLlama2).Int("distance_limit"), 100);
 }
 
 // Query 11 of chunk size 2 lies in chunk 5; chunks 0, 4 and the pick 2 come before its own. The
@@ -85,11 +84,10 @@ TEST(LongHeads, EqualsFullAttentionWhenEveryChunkIsChosen) {
 
 TEST(LongHeads, DefaultsAreThePapersForALlama2Window) {
   EXPECT_THAT(First(Resolved({"long_heads", {}}, kLlama2), 3),
-              ElementsAre(std::pair<std::string, int64_t>("chunk_size", 256),
-                          std::pair<std::string, int64_t>("attention_length", 4096),
-                          std::pair<std::string, int64_t>("begin_selective_length", 4096)));
-  EXPECT_EQ(Resolved({"long_heads", {}}, {256, 16, 0}).Param("chunk_size"), 16);
-  EXPECT_EQ(Resolved({"long_heads", {}}, {2048, 64, 0}).Param("chunk_size"), 128);
+              ElementsAre(Given("chunk_size", 256), Given("attention_length", 4096),
+                          Given("begin_selective_length", 4096)));
+  EXPECT_EQ(Resolved({"long_heads", {}}, {256, 16, 0}).Int("chunk_size"), 16);
+  EXPECT_EQ(Resolved({"long_heads", {}}, {2048, 64, 0}).Int("chunk_size"), 128);
 }
 
 TEST(LongHeads, NeverLeavesTheTrainedWindow) {
@@ -183,6 +181,42 @@ TEST(Truncation, KeepsTheWantedEndAndRoomForTheAnswer) {
   EXPECT_THAT(TruncatePrompt(cut, tokens, 4), ElementsAre(0, 9));
   cut = {20, 100, PromptTruncation::Side::kLeft};
   EXPECT_EQ(TruncatePrompt(cut, tokens, 1), tokens);
+}
+
+TEST(Parameters, ChoicesGoByTheirNames) {
+  const auto plan =
+      Plan({"long_heads", {{"scorer", "quest"}, {"share", "group"}, {"order", "random"}}}, kLlama2);
+  EXPECT_EQ(plan.selection.scorer, ChunkSelection::Scorer::kQuest);
+  EXPECT_EQ(plan.selection.share, ChunkSelection::Share::kGroup);
+  EXPECT_EQ(plan.selection.order, ChunkSelection::Order::kRandom);
+  EXPECT_EQ(Resolved({"long_heads", {}}, kLlama2).Choice("scorer"), "long_heads");
+  EXPECT_EQ(Resolved({"truncation", {}}, kLlama2).Choice("side"), "left");
+  EXPECT_EQ(Plan({"truncation", {{"side", "center"}}}, kLlama2).truncation.side,
+            PromptTruncation::Side::kCenter);
+}
+
+TEST(Parameters, WhatIsWrongIsNamedWithWhatIsKnown) {
+  EXPECT_EQ(Refusal({"long_heads", {{"scorer", "best"}}}, kLlama2),
+            "long_heads.scorer is 'best', must be one of long_heads, mean_key, quest, "
+            "representatives");
+  EXPECT_EQ(Refusal({"long_heads", {{"scorer", 3}}}, kLlama2),
+            "long_heads.scorer is 3, must be one of long_heads, mean_key, quest, representatives");
+  EXPECT_EQ(Refusal({"long_heads", {{"drop_first_chunk", 2}}}, kLlama2),
+            "long_heads.drop_first_chunk is 2, must be true or false");
+  EXPECT_EQ(Refusal({"sliding_window", {{"window", 1.5}}}, kLlama2),
+            "sliding_window.window is 1.5, must be a whole number in [1, 4096] for this model");
+  EXPECT_EQ(Refusal({"sliding_window", {{"window", "all"}}}, kLlama2),
+            "sliding_window.window is 'all', must be a whole number in [1, 4096] for this model");
+}
+
+// As a NamedMethod gives them, which knows numbers only.
+TEST(Parameters, NumbersStandForFlagsAndWholeNumbers) {
+  const auto spec =
+      Resolved({"long_heads", {{"chunk_size", 128.0}, {"drop_first_chunk", 1.0}}}, kLlama2);
+  EXPECT_EQ(spec.Int("chunk_size"), 128);
+  EXPECT_TRUE(spec.Flag("drop_first_chunk"));
+  EXPECT_EQ(spec,
+            Resolved({"long_heads", {{"chunk_size", 128}, {"drop_first_chunk", true}}}, kLlama2));
 }
 
 TEST(StrategyRegistry, NamesTheKnownStrategiesForAnUnknownOne) {

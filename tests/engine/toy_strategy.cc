@@ -14,13 +14,12 @@ class ToyStrategy final : public AttentionStrategy {
   std::string name() const override { return "toy"; }
   std::string source() const override { return "tests"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec&,
-                                    const StrategyLimits& limits) const override {
-    return {{"window", limits.trained_length - 1, 1, limits.trained_length - 1}};
+  std::vector<Param> Params(const StrategySpec&, const StrategyLimits& limits) const override {
+    return {IntegerParam("window", limits.trained_length - 1, 1, limits.trained_length - 1)};
   }
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
-    const int64_t window = *spec.Param("window");
+    const int64_t window = spec.Int("window");
     AttentionPlan plan;
     plan.retention = {window, 1};
     plan.stages.push_back({.band_end = window});

@@ -141,13 +141,13 @@ class Attention:
         local = np.arange(CHUNK)
         ql = rotate(head.q[rows], local, self.local_theta())
         kl = rotate(head.k[rows], local, self.local_theta())
-        scorer = self.p.get("scorer", 1)
-        if scorer == 1:
+        scorer = self.p.get("scorer", "long_heads")
+        if scorer == "long_heads":
             z = (softmax(scale * ql @ kl.T) @ head.v[rows]).mean(axis=0)
             r = softmax(scale * kl @ z) @ kl
-        elif scorer == 2:
+        elif scorer == "mean_key":
             r = kl.mean(axis=0)
-        elif scorer == 3:
+        elif scorer == "quest":
             r = (kl.max(axis=0), kl.min(axis=0))
         else:
             mass = np.zeros(CHUNK)
@@ -184,9 +184,9 @@ class Attention:
             forced.add(previous)
         candidates = list(range(1, previous))
         free = chunks - 3
-        if self.p.get("order", 1) == 2:
+        if self.p.get("order") == "last":
             picks = candidates[-free:]
-        elif self.p.get("share") == 4 and head.layer > 0:
+        elif self.p.get("share") == "layers" and head.layer > 0:
             picks = self.layer0[self.head_index, i]
         else:
             scores = np.array([self.score(head, i, c) for c in candidates])

@@ -58,8 +58,9 @@ ROWS = [
     ("long_heads", LONG_HEADS | {"begin_selective_length": 176},
      lambda name, p: name == "linear"),
     *(("long_heads", LONG_HEADS | extra, lambda name, p: name == "plain") for extra in (
-        {"scorer": 2}, {"scorer": 3}, {"scorer": 4}, {"share": 2}, {"share": 3}, {"share": 4},
-        {"scorer": 3, "share": 2}, {"order": 2}, {"drop_first_chunk": 1},
+        {"scorer": "mean_key"}, {"scorer": "quest"}, {"scorer": "representatives"},
+        {"share": "group"}, {"share": "layer"}, {"share": "layers"},
+        {"scorer": "quest", "share": "group"}, {"order": "last"}, {"drop_first_chunk": 1},
         {"prompt_skips_self": 1}, {"decode_boundary": 1},
         {"prompt_skips_self": 1, "decode_boundary": 1})),
     ("rerope", {"window": 24}, lambda name, p: name in ("plain", "entropy_abf")),

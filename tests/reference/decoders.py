@@ -28,11 +28,11 @@ class LlamaDecoder(Llama):
         group = q.shape[1] // k.shape[1]
         heads = [Head(np.ascontiguousarray(q[:, h]), k[:, h // group], v[:, h // group], layer)
                  for h in range(q.shape[1])]
-        share = attention.p.get("share", 1)
+        share = attention.p.get("share")
         for h, head in enumerate(heads):
-            if share == 2:
+            if share == "group":
                 head.mates = heads[h // group * group : (h // group + 1) * group]
-            if share == 3:
+            if share == "layer":
                 head.mates = heads
         outputs = []
         for h, head in enumerate(heads):

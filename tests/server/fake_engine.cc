@@ -42,14 +42,14 @@ absl::StatusOr<AttentionSpec> FakeEngine::ResolveAttention(const AttentionSpec& 
   const StrategySpec& spec = attention.strategy;
   if (spec.name.empty() || spec.name == "full") return AttentionSpec{{"full", {}}, plain};
   if (spec.name != "lm_infinite") return absl::InvalidArgumentError("no such strategy");
-  const int64_t window = spec.Param("window").value_or(512);
+  const int64_t window = spec.IntOr("window", 512);
   if (window < 1 || window > 512) {
     return absl::InvalidArgumentError(absl::StrCat("window is ", window, ", must be in [1, 512]"));
   }
   return AttentionSpec{{"lm_infinite",
-                        {{"num_sinks", spec.Param("num_sinks").value_or(10)},
+                        {{"num_sinks", spec.IntOr("num_sinks", 10)},
                          {"window", window},
-                         {"distance_limit", spec.Param("distance_limit").value_or(window)}}},
+                         {"distance_limit", spec.IntOr("distance_limit", window)}}},
                        plain};
 }
 

@@ -95,8 +95,8 @@ TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   tokens.insert(tokens.begin(), FakeTokenizer::kBos);
   EXPECT_EQ(spec.tokens, tokens);
   EXPECT_EQ(spec.attention.strategy.name, "lm_infinite");
-  EXPECT_EQ(spec.attention.strategy.Param("window"), 64);
-  EXPECT_EQ(spec.attention.strategy.Param("num_sinks"), 10);
+  EXPECT_EQ(spec.attention.strategy.IntOr("window", 0), 64);
+  EXPECT_EQ(spec.attention.strategy.IntOr("num_sinks", 0), 10);
   EXPECT_FLOAT_EQ(spec.sampling.temperature, 0.5f);
   EXPECT_EQ(spec.sampling.top_k, 40);
   EXPECT_EQ(spec.sampling.seed, 9u);

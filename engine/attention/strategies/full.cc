@@ -9,7 +9,7 @@ class FullStrategy final : public AttentionStrategy {
   std::string name() const override { return "full"; }
   std::string source() const override { return "Vaswani et al. 2017"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec&, const StrategyLimits&) const override {
+  std::vector<Param> Params(const StrategySpec&, const StrategyLimits&) const override {
     return {};
   }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/strategies/strategies.h"
+#include "engine/types/limits.h"
 
 namespace folio {
 namespace {
@@ -16,22 +17,21 @@ class LmInfiniteStrategy final : public AttentionStrategy {
   std::string name() const override { return "lm_infinite"; }
   std::string source() const override { return "Han et al. 2024, LM-Infinite"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec& spec,
-                                    const StrategyLimits& limits) const override {
+  std::vector<Param> Params(const StrategySpec& spec, const StrategyLimits& limits) const override {
     const int64_t reach = limits.reach();
-    const int64_t window = std::clamp<int64_t>(spec.Param("window").value_or(reach), 1, reach);
-    return {{"num_sinks", 10, 0, 1024},
-            {"window", reach, 1, reach},
-            {"distance_limit", window, 1, kNoCeiling},
-            {"top_tokens", 0, 0, 4096},
-            {"top_distance", std::max<int64_t>(1, reach / 2), 1, reach},
-            {"top_from_layer", 4, 0, 1024},
-            {"top_all_rows", 0, 0, 1},
-            {"top_all_or_none", 0, 0, 1}};
+    const int64_t window = std::clamp<int64_t>(spec.IntOr("window", reach), 1, reach);
+    return {IntegerParam("num_sinks", 10, 0, kMaxSinks),
+            IntegerParam("window", reach, 1, reach),
+            IntegerParam("distance_limit", window, 1, kNoCeiling),
+            IntegerParam("top_tokens", 0, 0, kMaxTopTokens),
+            IntegerParam("top_distance", std::max<int64_t>(1, reach / 2), 1, reach),
+            IntegerParam("top_from_layer", 4, 0, kMaxLayers),
+            FlagParam("top_all_rows"),
+            FlagParam("top_all_or_none")};
   }
 
   absl::Status Validate(const StrategySpec& spec, const StrategyLimits& limits) const override {
-    const int64_t limit = *spec.Param("distance_limit");
+    const int64_t limit = spec.Int("distance_limit");
     if (limit > limits.reach() && limit != kNoCeiling) {
       return absl::InvalidArgumentError(
           absl::StrCat("lm_infinite.distance_limit is ", limit, ", must be in [1, ", limits.reach(),
@@ -39,9 +39,9 @@ class LmInfiniteStrategy final : public AttentionStrategy {
     }
     if (limits.reach() == limits.trained_length) return absl::OkStatus();
     for (const char* name : {"window", "distance_limit"}) {
-      if (*spec.Param(name) == limits.reach()) continue;
+      if (spec.Int(name) == limits.reach()) continue;
       return absl::InvalidArgumentError(absl::StrCat(
-          "lm_infinite.", name, " is ", *spec.Param(name), ", must be ", limits.reach(),
+          "lm_infinite.", name, " is ", spec.Int(name), ", must be ", limits.reach(),
           ", the length that the position scheme reaches: shorter distances need no scaled "
           "positions"));
     }
@@ -55,10 +55,10 @@ class LmInfiniteStrategy final : public AttentionStrategy {
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
     using Stage = AttentionStage;
-    const int64_t window = *spec.Param("window");
-    const int64_t limit = *spec.Param("distance_limit");
+    const int64_t window = spec.Int("window");
+    const int64_t limit = spec.Int("distance_limit");
     AttentionPlan plan;
-    plan.retention = {window, static_cast<int>(*spec.Param("num_sinks"))};
+    plan.retention = {window, static_cast<int>(spec.Int("num_sinks"))};
     plan.stages.push_back({.band_end = window});
     if (plan.retention.num_sinks > 0) {
       const bool pinned = limit != kNoCeiling;
@@ -68,18 +68,18 @@ class LmInfiniteStrategy final : public AttentionStrategy {
            .band_begin = window,
            .distance_limit = pinned ? limit : kUnbounded});
     }
-    plan.top_tokens.count = static_cast<int>(*spec.Param("top_tokens"));
+    plan.top_tokens.count = static_cast<int>(spec.Int("top_tokens"));
     if (plan.top_tokens.count == 0) return plan;
-    plan.top_tokens.first_layer = static_cast<int>(*spec.Param("top_from_layer"));
-    plan.top_tokens.all_rows = *spec.Param("top_all_rows") != 0;
-    plan.top_tokens.all_or_none = *spec.Param("top_all_or_none") != 0;
+    plan.top_tokens.first_layer = static_cast<int>(spec.Int("top_from_layer"));
+    plan.top_tokens.all_rows = spec.Flag("top_all_rows");
+    plan.top_tokens.all_or_none = spec.Flag("top_all_or_none");
     // Every token may be chosen: all of them stay, not rotated.
     plan.retention.window_tokens = kUnbounded;
     plan.key_form = KeyForm::kRaw;
     plan.stages.push_back({.keys = Stage::Keys::kTopTokens,
                            .distance = Stage::Distance::kPinned,
                            .band_begin = window,
-                           .distance_limit = *spec.Param("top_distance")});
+                           .distance_limit = spec.Int("top_distance")});
     return plan;
   }
 

@@ -2,11 +2,32 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/strategies/strategies.h"
+#include "engine/types/limits.h"
 
 namespace folio {
 namespace {
 
-constexpr int64_t kMinChunks = 4;  // first, previous, own and at least one free pick
+using Selection = ChunkSelection;
+
+constexpr int64_t kMinChunks = kNumForcedChunks + 1;  // and at least one free pick
+
+constexpr NamedValue<Selection::Scorer> kScorers[] = {
+    {"long_heads", Selection::Scorer::kLongHeads},
+    {"mean_key", Selection::Scorer::kMeanKey},
+    {"quest", Selection::Scorer::kQuest},
+    {"representatives", Selection::Scorer::kRepresentatives},
+};
+constexpr NamedValue<Selection::Share> kShares[] = {
+    {"none", Selection::Share::kNone},
+    {"group", Selection::Share::kGroup},
+    {"layer", Selection::Share::kLayer},
+    {"layers", Selection::Share::kLayers},
+};
+constexpr NamedValue<Selection::Order> kOrders[] = {
+    {"best", Selection::Order::kBest},
+    {"last", Selection::Order::kLast},
+    {"random", Selection::Order::kRandom},
+};
 
 // LongHeads. Source: Lu et al. 2024, equations 1-3, with the rule of the released code that the
 // chunk before the query's own is always seen (three forced chunks, num_chunks - 3 free picks per
@@ -19,30 +40,29 @@ class LongHeadsStrategy final : public AttentionStrategy {
   std::string name() const override { return "long_heads"; }
   std::string source() const override { return "Lu et al. 2024, LongHeads"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec& spec,
-                                    const StrategyLimits& limits) const override {
+  std::vector<Param> Params(const StrategySpec& spec, const StrategyLimits& limits) const override {
     const int64_t length = limits.trained_length;
     const int64_t page = limits.page_tokens;
     const int64_t default_chunk = std::max(page, std::min<int64_t>(length / 16, 256) / page * page);
-    const int64_t chunk = std::max<int64_t>(1, spec.Param("chunk_size").value_or(default_chunk));
+    const int64_t chunk = std::max<int64_t>(1, spec.IntOr("chunk_size", default_chunk));
     const int64_t default_attention = std::min<int64_t>(length, 4096) / chunk * chunk;
-    const int64_t attention = spec.Param("attention_length").value_or(default_attention);
-    return {{"chunk_size", default_chunk, page, std::max(page, length / kMinChunks)},
-            {"attention_length", default_attention, kMinChunks * page, length},
-            {"begin_selective_length", attention, kMinChunks * page, limits.reach()},
-            {"scorer", 1, 1, 4},
-            {"share", 1, 1, 4},
-            {"order", 1, 1, 3},
-            {"drop_first_chunk", 0, 0, 1},
-            {"scale_decode", 0, 0, 1},
-            {"prompt_skips_self", 0, 0, 1},
-            {"decode_boundary", 0, 0, 1}};
+    const int64_t attention = spec.IntOr("attention_length", default_attention);
+    return {IntegerParam("chunk_size", default_chunk, page, std::max(page, length / kMinChunks)),
+            IntegerParam("attention_length", default_attention, kMinChunks * page, length),
+            IntegerParam("begin_selective_length", attention, kMinChunks * page, limits.reach()),
+            ChoiceParam("scorer", kScorers),
+            ChoiceParam("share", kShares),
+            ChoiceParam("order", kOrders),
+            FlagParam("drop_first_chunk"),
+            FlagParam("scale_decode"),
+            FlagParam("prompt_skips_self"),
+            FlagParam("decode_boundary")};
   }
 
   absl::Status Validate(const StrategySpec& spec, const StrategyLimits& limits) const override {
-    const int64_t chunk = *spec.Param("chunk_size");
-    const int64_t attention = *spec.Param("attention_length");
-    const int64_t dense = *spec.Param("begin_selective_length");
+    const int64_t chunk = spec.Int("chunk_size");
+    const int64_t attention = spec.Int("attention_length");
+    const int64_t dense = spec.Int("begin_selective_length");
     if (chunk % limits.page_tokens != 0) {
       return Bad("chunk_size", chunk, "a multiple of the page size ", limits.page_tokens);
     }
@@ -68,21 +88,20 @@ class LongHeadsStrategy final : public AttentionStrategy {
   }
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
-    using Selection = ChunkSelection;
-    const int64_t chunk = *spec.Param("chunk_size");
-    const int64_t num_chunks = *spec.Param("attention_length") / chunk;
-    const int64_t dense = *spec.Param("begin_selective_length");
+    const int64_t chunk = spec.Int("chunk_size");
+    const int64_t num_chunks = spec.Int("attention_length") / chunk;
+    const int64_t dense = spec.Int("begin_selective_length");
     AttentionPlan plan;
     Selection& selection = plan.selection;
     selection.chunk_tokens = static_cast<int>(chunk);
-    selection.num_free_picks = static_cast<int>(num_chunks - 3);
-    selection.scorer = static_cast<Selection::Scorer>(*spec.Param("scorer") - 1);
-    selection.share = static_cast<Selection::Share>(*spec.Param("share") - 1);
-    selection.order = static_cast<Selection::Order>(*spec.Param("order") - 1);
-    selection.first_chunk = *spec.Param("drop_first_chunk") == 0;
-    selection.prompt_skips_self = *spec.Param("prompt_skips_self") != 0;
-    selection.decode_boundary = *spec.Param("decode_boundary") != 0;
-    plan.unscaled_decode = *spec.Param("scale_decode") == 0;
+    selection.num_free_picks = static_cast<int>(num_chunks - kNumForcedChunks);
+    selection.scorer = ValueOf(kScorers, spec.Choice("scorer"));
+    selection.share = ValueOf(kShares, spec.Choice("share"));
+    selection.order = ValueOf(kOrders, spec.Choice("order"));
+    selection.first_chunk = !spec.Flag("drop_first_chunk");
+    selection.prompt_skips_self = spec.Flag("prompt_skips_self");
+    selection.decode_boundary = spec.Flag("decode_boundary");
+    plan.unscaled_decode = !spec.Flag("scale_decode");
     plan.stages.push_back({.rows_end = dense});
     plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
                            .distance = AttentionStage::Distance::kCompacted,

@@ -13,10 +13,9 @@ class RectifiedRopeStrategy final : public AttentionStrategy {
   std::string name() const override { return "rerope"; }
   std::string source() const override { return "Su 2023, ReRoPE (bojone/rerope)"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec&,
-                                    const StrategyLimits& limits) const override {
+  std::vector<Param> Params(const StrategySpec&, const StrategyLimits& limits) const override {
     const int64_t largest = std::max(1, limits.trained_length - 1);
-    return {{"window", largest, 1, largest}, {"scale_logits", 0, 0, 1}};
+    return {IntegerParam("window", largest, 1, largest), FlagParam("scale_logits")};
   }
 
   LegalRow legal() const override {
@@ -28,14 +27,14 @@ class RectifiedRopeStrategy final : public AttentionStrategy {
   }
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits& limits) const override {
-    const int64_t window = *spec.Param("window");
+    const int64_t window = spec.Int("window");
     AttentionPlan plan;
     plan.key_form = KeyForm::kRaw;
     plan.stages.push_back({.band_end = window});
     plan.stages.push_back({.distance = AttentionStage::Distance::kPinned,
                            .band_begin = window,
                            .distance_limit = window});
-    if (*spec.Param("scale_logits") != 0) {
+    if (spec.Flag("scale_logits")) {
       plan.entropy = {static_cast<double>(limits.trained_length), 0};
     }
     return plan;

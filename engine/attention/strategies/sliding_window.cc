@@ -9,9 +9,8 @@ class SlidingWindowStrategy final : public AttentionStrategy {
   std::string name() const override { return "sliding_window"; }
   std::string source() const override { return "Beltagy et al. 2020, Longformer"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec&,
-                                    const StrategyLimits& limits) const override {
-    return {{"window", limits.reach(), 1, limits.reach()}};
+  std::vector<Param> Params(const StrategySpec&, const StrategyLimits& limits) const override {
+    return {IntegerParam("window", limits.reach(), 1, limits.reach())};
   }
 
   LegalRow legal() const override {
@@ -21,7 +20,7 @@ class SlidingWindowStrategy final : public AttentionStrategy {
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
     AttentionPlan plan;
-    plan.retention.window_tokens = *spec.Param("window");
+    plan.retention.window_tokens = spec.Int("window");
     plan.stages.push_back({.band_end = plan.retention.window_tokens});
     return plan;
   }

@@ -15,16 +15,15 @@ class StreamingStrategy final : public AttentionStrategy {
   std::string name() const override { return "streaming"; }
   std::string source() const override { return "Xiao et al. 2024, StreamingLLM"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec& spec,
-                                    const StrategyLimits& limits) const override {
+  std::vector<Param> Params(const StrategySpec& spec, const StrategyLimits& limits) const override {
     const int64_t reach = limits.reach();
-    const int64_t sinks = spec.Param("num_sinks").value_or(std::min<int64_t>(4, reach / 2));
-    return {{"num_sinks", std::min<int64_t>(4, reach / 2), 1, reach - 1},
-            {"recent_tokens", std::max<int64_t>(0, reach - sinks - 1), 0, reach - 1}};
+    const int64_t sinks = spec.IntOr("num_sinks", std::min<int64_t>(4, reach / 2));
+    return {IntegerParam("num_sinks", std::min<int64_t>(4, reach / 2), 1, reach - 1),
+            IntegerParam("recent_tokens", std::max<int64_t>(0, reach - sinks - 1), 0, reach - 1)};
   }
 
   absl::Status Validate(const StrategySpec& spec, const StrategyLimits& limits) const override {
-    const int64_t seen = *spec.Param("num_sinks") + *spec.Param("recent_tokens") + 1;
+    const int64_t seen = spec.Int("num_sinks") + spec.Int("recent_tokens") + 1;
     if (seen <= limits.reach()) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat("streaming.num_sinks + streaming.recent_tokens + 1 is ", seen,
@@ -37,8 +36,8 @@ class StreamingStrategy final : public AttentionStrategy {
   }
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {
-    const int64_t sinks = *spec.Param("num_sinks");
-    const int64_t window = *spec.Param("recent_tokens") + 1;
+    const int64_t sinks = spec.Int("num_sinks");
+    const int64_t window = spec.Int("recent_tokens") + 1;
     AttentionPlan plan;
     plan.retention = {window, static_cast<int>(sinks)};
     plan.stages.push_back({.band_end = window});

@@ -3,6 +3,12 @@
 namespace folio {
 namespace {
 
+constexpr NamedValue<PromptTruncation::Side> kSides[] = {
+    {"left", PromptTruncation::Side::kLeft},
+    {"right", PromptTruncation::Side::kRight},
+    {"center", PromptTruncation::Side::kCenter},
+};
+
 // Full attention over at most keep_tokens tokens of the prompt: the last (side LEFT is cut, the
 // baseline of the LM-Infinite paper), the first (RIGHT, the default of its code) or half of each
 // (CENTER; of an odd number the back has one more). Positions count what is kept.
@@ -11,16 +17,16 @@ class TruncationStrategy final : public AttentionStrategy {
   std::string name() const override { return "truncation"; }
   std::string source() const override { return "Han et al. 2024, LM-Infinite, section 5"; }
 
-  std::vector<StrategyParam> Params(const StrategySpec&,
-                                    const StrategyLimits& limits) const override {
-    return {{"keep_tokens", limits.reach(), 2, limits.reach()}, {"side", 1, 1, 3}};
+  std::vector<Param> Params(const StrategySpec&, const StrategyLimits& limits) const override {
+    return {IntegerParam("keep_tokens", limits.reach(), 2, limits.reach()),
+            ChoiceParam("side", kSides)};
   }
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits& limits) const override {
     AttentionPlan plan;
     plan.stages.push_back(AttentionStage{});
-    plan.truncation = {*spec.Param("keep_tokens"), limits.reach(),
-                       static_cast<PromptTruncation::Side>(*spec.Param("side") - 1)};
+    plan.truncation = {spec.Int("keep_tokens"), limits.reach(),
+                       ValueOf(kSides, spec.Choice("side"))};
     return plan;
   }
 };
