@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/attention/plan_check.h"
 #include "engine/attention/strategy_registry.h"
 #include "engine/base/status_macros.h"
 
@@ -95,8 +96,12 @@ absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
   const PositionColumn column = ColumnOf(resolved.position, model.rope);
   std::optional<std::string> reason =
       WhyIllegal(*FindStrategy(resolved.strategy.name), column, model.kind);
-  if (!reason) reason = WhyNotUnderChangingTable(PlanFor(resolved, model));
-  if (!reason) return resolved;
+  const AttentionPlan plan = PlanFor(resolved, model);
+  if (!reason) reason = WhyNotUnderChangingTable(plan);
+  if (!reason) {
+    FOLIO_RETURN_IF_ERROR(CheckPlan(plan, model.limits.page_tokens));
+    return resolved;
+  }
   return About("position", absl::InvalidArgumentError(absl::StrCat(
                                resolved.strategy.name, " cannot be combined with the positions ",
                                resolved.position.name, ": ", *reason)));

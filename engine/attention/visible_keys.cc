@@ -31,61 +31,17 @@ void ExpandChunks(const AttentionPlan& plan, int64_t i, const std::vector<int64_
   AppendRun(view.own * width, view.own * width + view.own_tokens, i % width, keys);
 }
 
-// Half-open range of keys that a stage other than chunks shows to query `i`, or chooses from.
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
-
-KeyRange RangeOf(const AttentionStage& stage, const Retention& retention, int64_t i) {
-  KeyRange range;
-  range.begin = stage.band_end > i ? 0 : i - stage.band_end + 1;
-  range.end = std::max<int64_t>(0, i - stage.band_begin + 1);
-  if (stage.keys == Keys::kSinks) range.end = std::min<int64_t>(range.end, retention.num_sinks);
-  if (stage.keys == Keys::kTopTokens) {
-    range.begin = std::max<int64_t>(range.begin, retention.num_sinks);
-  }
-  range.end = std::max(range.begin, range.end);
-  return range;
-}
-
 int64_t DistanceOf(const AttentionStage& stage, int64_t i, int64_t j) {
   if (stage.distance == Distance::kPinned) return stage.distance_limit;
-  if (stage.distance == Distance::kClamped) return std::min(i, stage.distance_limit) - j;
-  return i - j;
+  return QueryPosition(stage, i) - j;
 }
 
 int64_t NumTopTokens(const AttentionPlan& plan, int64_t i, int64_t num_candidates) {
-  const TokenSelection& select = plan.top_tokens;
   if (!ChoosesTokens(plan, i, std::numeric_limits<int>::max())) return 0;
-  if (select.all_or_none && num_candidates < select.count) return 0;
-  return std::min<int64_t>(select.count, num_candidates);
+  return NumTokensTaken(plan.top_tokens, num_candidates);
 }
 
 }  // namespace
-
-ChunkView ViewChunks(const ChunkSelection& selection, int64_t i, bool prompt_row) {
-  const int64_t width = selection.chunk_tokens;
-  const int64_t offset = i % width;
-  ChunkView view;
-  view.own = i / width;
-  view.own_tokens = offset + (prompt_row && selection.prompt_skips_self ? 0 : 1);
-  // In decode the released code takes a complete own chunk for "the last one".
-  const bool boundary = selection.decode_boundary && !prompt_row && offset == width - 1;
-  const int64_t previous = boundary ? view.own : view.own - 1;
-  if (previous >= 1 && selection.first_chunk) view.forced[view.num_forced++] = 0;
-  if (!boundary && previous >= 0) view.forced[view.num_forced++] = previous;
-  view.candidates_begin = 1;
-  view.candidates_end = std::max<int64_t>(1, previous);
-  return view;
-}
-
-bool ChoosesTokens(const AttentionPlan& plan, int64_t i, int layer) {
-  const TokenSelection& select = plan.top_tokens;
-  if (select.count == 0 || layer < select.first_layer) return false;
-  return select.all_rows || (plan.prompt_tokens != kUnbounded && i >= plan.prompt_tokens - 1);
-}
 
 std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
                                    const std::vector<int64_t>& picks) {
@@ -96,7 +52,7 @@ std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
       ExpandChunks(plan, i, picks, &keys);
       continue;
     }
-    const KeyRange range = RangeOf(stage, plan.retention, i);
+    const KeyRange range = KeysOf(stage, plan.retention.num_sinks, i);
     if (stage.keys == Keys::kTopTokens) {
       if (NumTopTokens(plan, i, range.size()) == 0) continue;
       for (int64_t j : picks) keys.push_back({j, stage.distance_limit});
@@ -121,7 +77,7 @@ int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i) {
       count += (view.num_forced + picks) * plan.selection.chunk_tokens + view.own_tokens;
       continue;
     }
-    const int64_t size = RangeOf(stage, plan.retention, i).size();
+    const int64_t size = KeysOf(stage, plan.retention.num_sinks, i).size();
     count += stage.keys == Keys::kTopTokens ? NumTopTokens(plan, i, size) : size;
   }
   return count;

@@ -40,8 +40,6 @@ class ProcessMemory final : public Memory {
   }
 };
 
-int64_t BytesOf(int64_t count) { return count * static_cast<int64_t>(sizeof(float)); }
-
 }  // namespace
 
 Memory* HostMemory() {
@@ -49,40 +47,30 @@ Memory* HostMemory() {
   return &memory;
 }
 
-absl::StatusOr<Buffer> Buffer::Create(Memory* memory, int64_t count) {
+absl::StatusOr<Buffer> Buffer::Create(Memory* memory, int64_t num_bytes) {
   Buffer buffer;
-  if (count == 0) return buffer;
-  FOLIO_ASSIGN_OR_RETURN(std::byte* const base, memory->Allocate(BytesOf(count)));
+  if (num_bytes == 0) return buffer;
+  FOLIO_ASSIGN_OR_RETURN(buffer.data_, memory->Allocate(num_bytes));
   buffer.memory_ = memory;
-  buffer.data_ = reinterpret_cast<float*>(base);
-  buffer.size_ = count;
-  return buffer;
-}
-
-absl::StatusOr<Buffer> Buffer::CopyOf(Memory* memory, std::span<const float> values) {
-  FOLIO_ASSIGN_OR_RETURN(Buffer buffer, Create(memory, static_cast<int64_t>(values.size())));
-  if (!buffer.empty()) {
-    memory->Write(reinterpret_cast<std::byte*>(buffer.data_), values.data(), BytesOf(buffer.size_));
-  }
+  buffer.num_bytes_ = num_bytes;
   return buffer;
 }
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
+  std::swap(num_bytes_, other.num_bytes_);
   return *this;
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) memory_->Free(reinterpret_cast<std::byte*>(data_), BytesOf(size_));
+  if (data_ != nullptr) memory_->Free(data_, num_bytes_);
 }
 
 absl::StatusOr<Buffer> Buffer::Clone() const {
   if (empty()) return Buffer();
-  FOLIO_ASSIGN_OR_RETURN(Buffer copy, Create(memory_, size_));
-  memory_->Copy(reinterpret_cast<std::byte*>(copy.data_), reinterpret_cast<const std::byte*>(data_),
-                BytesOf(size_));
+  FOLIO_ASSIGN_OR_RETURN(Buffer copy, Create(memory_, num_bytes_));
+  memory_->Copy(copy.data_, data_, num_bytes_);
   return copy;
 }
 

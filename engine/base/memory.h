@@ -36,29 +36,63 @@ class Memory {
 // The memory of this process. Stateless.
 Memory* HostMemory();
 
-// Floats in some memory, freed with the object. Move-only.
+// Bytes in some memory, freed with the object. Move-only.
 class Buffer {
  public:
   Buffer() = default;
-  // `count` zeros. Errors: of Memory::Allocate.
-  static absl::StatusOr<Buffer> Create(Memory* memory, int64_t count);
-  // A copy of host values.
-  static absl::StatusOr<Buffer> CopyOf(Memory* memory, std::span<const float> values);
+  // Zeros. Errors: of Memory::Allocate.
+  static absl::StatusOr<Buffer> Create(Memory* memory, int64_t num_bytes);
   Buffer(Buffer&& other) noexcept { *this = std::move(other); }
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
   absl::StatusOr<Buffer> Clone() const;
 
-  float* data() const { return data_; }
-  int64_t size() const { return size_; }
-  bool empty() const { return size_ == 0; }
-  operator std::span<const float>() const { return {data_, static_cast<size_t>(size_)}; }
+  std::byte* data() const { return data_; }
+  int64_t num_bytes() const { return num_bytes_; }
+  bool empty() const { return num_bytes_ == 0; }
+  // Where its values lie; the host can read them only if the memory is the host's.
+  template <typename T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
 
  private:
   Memory* memory_ = nullptr;
-  float* data_ = nullptr;
-  int64_t size_ = 0;
+  std::byte* data_ = nullptr;
+  int64_t num_bytes_ = 0;
+};
+
+// A buffer of values of one type.
+template <typename T>
+class BufferOf {
+ public:
+  BufferOf() = default;
+  // `count` zeros. Errors: of Memory::Allocate.
+  static absl::StatusOr<BufferOf> Create(Memory* memory, int64_t count) {
+    absl::StatusOr<Buffer> bytes = Buffer::Create(memory, count * kValueBytes);
+    if (!bytes.ok()) return bytes.status();
+    return BufferOf(*std::move(bytes));
+  }
+  // A copy of host values.
+  static absl::StatusOr<BufferOf> CopyOf(Memory* memory, std::span<const T> values) {
+    absl::StatusOr<BufferOf> copy = Create(memory, static_cast<int64_t>(values.size()));
+    if (!copy.ok() || values.empty()) return copy;
+    memory->Write(copy->bytes_.data(), values.data(), copy->bytes_.num_bytes());
+    return copy;
+  }
+
+  T* data() const { return bytes_.as<T>(); }
+  int64_t size() const { return bytes_.num_bytes() / kValueBytes; }
+  bool empty() const { return bytes_.empty(); }
+  operator std::span<const T>() const { return {data(), static_cast<size_t>(size())}; }
+
+ private:
+  static constexpr int64_t kValueBytes = sizeof(T);
+
+  explicit BufferOf(Buffer bytes) : bytes_(std::move(bytes)) {}
+
+  Buffer bytes_;
 };
 
 }  // namespace folio

@@ -116,10 +116,9 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
 
 absl::Status KvStore::OwnPending(const AttentionPlan& plan, PendingQueries* pending) const {
   if (pending->data != nullptr && pending->data.use_count() == 1) return absl::OkStatus();
-  absl::StatusOr<Buffer> own =
-      pending->data == nullptr
-          ? Buffer::Create(memory_, PendingBytes(plan) / static_cast<int64_t>(sizeof(float)))
-          : pending->data->Clone();
+  absl::StatusOr<Buffer> own = pending->data == nullptr
+                                   ? Buffer::Create(memory_, PendingBytes(plan))
+                                   : pending->data->Clone();
   FOLIO_RETURN_IF_ERROR(own.status());
   pending->data = std::make_shared<Buffer>(*std::move(own));
   return absl::OkStatus();
@@ -185,7 +184,7 @@ int64_t KvStore::SharedPageBytes(const SequenceKv& kv) const {
 
 int64_t KvStore::SummaryBytes(const SequenceKv& kv) const {
   return static_cast<int64_t>(kv.summaries.size()) * summaries_->frame_bytes() +
-         (kv.pending_queries.data == nullptr ? 0 : kv.pending_queries.data->size() * 4);
+         (kv.pending_queries.data == nullptr ? 0 : kv.pending_queries.data->num_bytes());
 }
 
 }  // namespace folio

@@ -11,6 +11,7 @@
 #include "engine/model/json_document.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/rope_config.h"
+#include "engine/types/limits.h"
 #include "nlohmann/json.hpp"
 
 namespace folio {
@@ -18,11 +19,9 @@ namespace {
 
 constexpr size_t kMaxConfigBytes = 1 << 20;
 
-// Limits that keep every product of two of them inside 64 bits and every count inside an int.
-constexpr int kMaxLayers = 512;
+// Limits that, with those of limits.h, keep every product of two of them inside 64 bits and every
+// count inside an int.
 constexpr int kMaxWidth = 1 << 18;  // hidden_size, intermediate_size
-constexpr int kMaxHeads = 1024;
-constexpr int kMaxHeadDim = 256;
 constexpr int kMaxVocab = 1'000'000;
 constexpr int kMaxTrainedLength = 1 << 26;
 constexpr size_t kMaxTokenIds = 64;

@@ -51,7 +51,7 @@ class Maker {
 
   absl::Status Ones(NormWeights* norm) const {
     const std::vector<float> ones(shape_.hidden_size, 1.0f);
-    FOLIO_ASSIGN_OR_RETURN(norm->weight, Buffer::CopyOf(backend_->memory(), ones));
+    FOLIO_ASSIGN_OR_RETURN(norm->weight, BufferOf<float>::CopyOf(backend_->memory(), ones));
     return absl::OkStatus();
   }
 

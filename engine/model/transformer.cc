@@ -11,8 +11,8 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   const int64_t head_dim = shape.head_dim;
   const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
   auto made = std::unique_ptr<Transformer>(new Transformer(shape, style, weights, backend));
-  const auto allocate = [&](Buffer* buffer, int64_t floats) -> absl::Status {
-    FOLIO_ASSIGN_OR_RETURN(*buffer, Buffer::Create(backend->memory(), floats));
+  const auto allocate = [&](BufferOf<float>* buffer, int64_t floats) -> absl::Status {
+    FOLIO_ASSIGN_OR_RETURN(*buffer, BufferOf<float>::Create(backend->memory(), floats));
     return absl::OkStatus();
   };
   FOLIO_RETURN_IF_ERROR(allocate(&made->hidden_, rows * shape.hidden_size));

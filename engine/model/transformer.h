@@ -66,13 +66,13 @@ class Transformer {
   const DecoderStyle style_;
   const Weights& weights_;
   Backend* const backend_;
-  Buffer hidden_;     // [rows, hidden]
-  Buffer normed_;     // [rows, hidden]
-  Buffer qkv_;        // [rows, (heads + 2 kv_heads) * head_dim]
-  Buffer attention_;  // [rows, heads * head_dim]
-  Buffer up_;         // [rows, intermediate], SwiGLU: twice as wide, gate first
-  Buffer mlp_;        // [rows, intermediate], SwiGLU only
-  Buffer logits_;     // [logit rows, vocab]
+  BufferOf<float> hidden_;     // [rows, hidden]
+  BufferOf<float> normed_;     // [rows, hidden]
+  BufferOf<float> qkv_;        // [rows, (heads + 2 kv_heads) * head_dim]
+  BufferOf<float> attention_;  // [rows, heads * head_dim]
+  BufferOf<float> up_;         // [rows, intermediate], SwiGLU: twice as wide, gate first
+  BufferOf<float> mlp_;        // [rows, intermediate], SwiGLU only
+  BufferOf<float> logits_;     // [logit rows, vocab]
 };
 
 }  // namespace folio

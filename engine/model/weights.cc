@@ -74,11 +74,11 @@ class Loader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Buffer> Upload(const std::vector<float>& values) const {
-    return Buffer::CopyOf(backend_->memory(), values);
+  absl::StatusOr<BufferOf<float>> Upload(const std::vector<float>& values) const {
+    return BufferOf<float>::CopyOf(backend_->memory(), values);
   }
 
-  absl::StatusOr<Buffer> Vector(const std::string& name, int64_t size) const {
+  absl::StatusOr<BufferOf<float>> Vector(const std::string& name, int64_t size) const {
     std::vector<float> values;
     FOLIO_RETURN_IF_ERROR(Append(name, size, &values));
     return Upload(values);

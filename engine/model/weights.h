@@ -11,13 +11,13 @@
 namespace folio {
 
 struct NormWeights {
-  Buffer weight;  // [hidden]
-  Buffer bias;    // [hidden], may be empty
+  BufferOf<float> weight;  // [hidden]
+  BufferOf<float> bias;    // [hidden], may be empty
 };
 
 struct LinearWeights {
   std::unique_ptr<PackedMatrix> matrix;  // [outputs, inputs] in the checkpoint's dtype
-  Buffer bias;                           // [outputs], may be empty
+  BufferOf<float> bias;                           // [outputs], may be empty
 };
 
 // Weights of one decoder layer. The elements of every head of q, k, v and of the output's inputs

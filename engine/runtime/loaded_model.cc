@@ -32,9 +32,10 @@ absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const L
   sizes.prefill_share_tokens = options.prefill_share_tokens == 0
                                    ? std::max(1, sizes.step_tokens / 2)
                                    : options.prefill_share_tokens;
-  if (sizes.step_tokens < 16 || sizes.step_tokens > 65536) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("step_tokens is ", sizes.step_tokens, ", must be in [16, 65536]"));
+  if (sizes.step_tokens < kMinStepTokens || sizes.step_tokens > kMaxStepTokens) {
+    return absl::InvalidArgumentError(absl::StrCat("step_tokens is ", sizes.step_tokens,
+                                                   ", must be in [", kMinStepTokens, ", ",
+                                                   kMaxStepTokens, "]"));
   }
   if (sizes.prefill_share_tokens < 1 || sizes.prefill_share_tokens > sizes.step_tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -51,10 +52,11 @@ absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const L
 
 absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& shape) {
   if (options.page_tokens == 0) return shape.trained_length <= kShortTrainedLength ? 16 : 64;
-  if (options.page_tokens < kTile || options.page_tokens > 1024 ||
+  if (options.page_tokens < kMinPageTokens || options.page_tokens > kMaxPageTokens ||
       options.page_tokens % kTile != 0) {
     return absl::InvalidArgumentError(absl::StrCat("page_tokens is ", options.page_tokens,
-                                                   ", must be a multiple of 16 in [16, 1024]"));
+                                                   ", must be a multiple of ", kTile, " in [",
+                                                   kMinPageTokens, ", ", kMaxPageTokens, "]"));
   }
   return options.page_tokens;
 }

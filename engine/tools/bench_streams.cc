@@ -28,7 +28,7 @@ double Now() {
 }  // namespace
 
 absl::Status BenchStreams::FillFrames(const FrameMemory& memory, std::span<const FrameId> frames,
-                                      DType dtype, Buffer* sample) {
+                                      DType dtype, BufferOf<float>* sample) {
   if (sample->empty()) {
     std::vector<float> values(memory.frame_bytes / 4);
     std::mt19937 random(1);
@@ -39,7 +39,7 @@ absl::Status BenchStreams::FillFrames(const FrameMemory& memory, std::span<const
       const uint32_t pair = uint32_t{FloatToBf16(value)} << 16 | FloatToBf16(normal(random));
       std::memcpy(&value, &pair, sizeof(value));
     }
-    FOLIO_ASSIGN_OR_RETURN(*sample, Buffer::CopyOf(model_->backend->memory(), values));
+    FOLIO_ASSIGN_OR_RETURN(*sample, BufferOf<float>::CopyOf(model_->backend->memory(), values));
   }
   for (FrameId frame : frames) {
     model_->backend->memory()->Copy(memory.Frame(frame),

@@ -48,13 +48,13 @@ class BenchStreams {
     int64_t position = 0;
   };
   absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
-                          Buffer* sample);
+                          BufferOf<float>* sample);
 
   LoadedModel* const model_;
   std::vector<std::unique_ptr<Stream>> streams_;
   // One frame of random numbers each, where the cache lies.
-  Buffer kv_sample_;
-  Buffer summary_sample_;
+  BufferOf<float> kv_sample_;
+  BufferOf<float> summary_sample_;
 };
 
 }  // namespace folio

@@ -83,15 +83,14 @@ class DeviceBench {
     Memory* memory = backend.memory();
     const int64_t bytes =
         std::max<int64_t>(1 << 20, (int64_t{1} << 30) / absl::GetFlag(FLAGS_scale));
-    FOLIO_ASSIGN_OR_RETURN(Buffer from, Buffer::Create(memory, bytes / 4));
-    FOLIO_ASSIGN_OR_RETURN(Buffer to, Buffer::Create(memory, bytes / 4));
+    FOLIO_ASSIGN_OR_RETURN(Buffer from, Buffer::Create(memory, bytes));
+    FOLIO_ASSIGN_OR_RETURN(Buffer to, Buffer::Create(memory, bytes));
     constexpr int kCopies = 8;
     const double copy_seconds = Time([&] {
       for (int n = 0; n < kCopies; ++n) {
-        memory->Copy(reinterpret_cast<std::byte*>(to.data()),
-                     reinterpret_cast<const std::byte*>(from.data()), bytes);
+        memory->Copy(to.data(), from.data(), bytes);
       }
-      memory->Read(to.data(), 1);
+      memory->Read(to.as<float>(), 1);
     });
     bandwidth_ = kCopies * 2.0 * bytes / copy_seconds;
     Add("device copy, read and written", bandwidth_ / 1e9, "GB/s");
@@ -99,8 +98,8 @@ class DeviceBench {
     const int64_t width = std::max<int64_t>(256, 16384 / absl::GetFlag(FLAGS_scale));
     const int rows = static_cast<int>(std::max<int64_t>(128, 8192 / absl::GetFlag(FLAGS_scale)));
     FOLIO_ASSIGN_OR_RETURN(const auto matrix, backend.PackRandom(width, width, 1, 0.02f));
-    FOLIO_ASSIGN_OR_RETURN(Buffer x, Buffer::CopyOf(memory, RandomRows(rows * width)));
-    FOLIO_ASSIGN_OR_RETURN(Buffer y, Buffer::Create(memory, rows * width));
+    FOLIO_ASSIGN_OR_RETURN(auto x, BufferOf<float>::CopyOf(memory, RandomRows(rows * width)));
+    FOLIO_ASSIGN_OR_RETURN(auto y, BufferOf<float>::Create(memory, rows * width));
     const double product_seconds = Time([&] {
       for (int n = 0; n < 4; ++n) {
         backend.MatMul(*matrix, x.data(), rows, {}, Backend::Output::kStore, y.data());

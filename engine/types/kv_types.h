@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "engine/tensor/tensor_view.h"
+#include "engine/types/limits.h"
 #include "engine/types/model_shape.h"
 
 namespace folio {
@@ -10,11 +11,6 @@ namespace folio {
 // Index of a frame in a frame pool; a frame holds one page of one or more sequences that share it.
 using FrameId = int32_t;
 inline constexpr FrameId kNoFrame = -1;
-
-// Tokens (or chunks) per tile: one vector of scores.
-inline constexpr int kTile = 16;
-
-inline constexpr int kMaxHeadDim = 256;
 
 // How the KV cache lies in memory.
 //

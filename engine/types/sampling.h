@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/types/limits.h"
+
 namespace folio {
 
 // temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch a filter off.
@@ -14,9 +16,6 @@ struct SamplingParams {
   float repetition_penalty = 1.0f;
   uint64_t seed = 0;
 };
-
-// At most so many alternatives are listed beside a token.
-inline constexpr int kMaxTopLogprobs = 20;
 
 struct TokenLogprob {
   int32_t token = 0;

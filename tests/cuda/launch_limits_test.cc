@@ -38,7 +38,7 @@ class LaunchLimits : public testing::Test {
     setup.max_logit_rows = 1;
     EXPECT_TRUE(backend->SetupAttention(setup).ok());
     const int64_t width = (geometry.num_heads + 2 * geometry.num_kv_heads) * geometry.head_dim;
-    const Buffer input = Upload(backend.get(), qkv);
+    const BufferOf<float> input = Upload(backend.get(), qkv);
     SequenceKv kv;
     int64_t done = 0;
     for (const int count : pieces) {
@@ -138,8 +138,8 @@ TEST_F(LaunchLimits, AStepMayHave65536Rows) {
   constexpr int kRows = 65536;
   std::mt19937_64 random(13);
   const std::vector<float> x = RandomFloats(kRows * 8, &random);
-  const Buffer on_x = Upload(backend.get(), x);
-  const Buffer out = Poisoned(backend.get(), kRows * 4);
+  const BufferOf<float> on_x = Upload(backend.get(), x);
+  const BufferOf<float> out = Poisoned(backend.get(), kRows * 4);
   backend->SwiGlu(on_x.data(), kRows, 4, out.data());
   const std::vector<float> got = Download(backend.get(), out);
   ASSERT_TRUE(backend->status().ok()) << backend->status();
@@ -187,8 +187,7 @@ TEST_F(LaunchLimits, ChoicesAreOfAsManyCandidatesAsThereAre) {
   const auto memory = *cuda::CudaMemory::Open(0);
 
   slice.stages[0].keys = cuda::Stage::kTopTokens;
-  slice.selection.top_count = 1;
-  slice.selection.top_all_rows = true;
+  slice.top_tokens = {.count = 1, .all_rows = true};
   slice.first_position = kCandidates - 1;
   scores.assign(kCandidates, std::nanf(""));
   cuda::ScoreTokens(memory->stream(), g, step, args, 0, qkv.data());
@@ -197,9 +196,8 @@ TEST_F(LaunchLimits, ChoicesAreOfAsManyCandidatesAsThereAre) {
   for (int64_t c = 0; c < kCandidates; ++c) ASSERT_EQ(scores[c], scores[c % kPage]) << c;
 
   slice.stages[0].keys = cuda::Stage::kChunks;
-  slice.selection = {};
-  slice.selection.chunk_tokens = kChunk;
-  slice.selection.num_free_picks = slice.selection.frames_per_tile = 1;
+  slice.top_tokens = {};
+  slice.selection = {.chunk_tokens = kChunk, .num_free_picks = 1};
   slice.first_position = (kCandidates + 2) * kChunk;  // chunks 1 .. kCandidates compete
   scores.assign(kCandidates, std::nanf(""));
   cuda::ScoreChunks(memory->stream(), g, step, args, 0, qkv.data());

@@ -43,11 +43,11 @@ double RelativeError(const std::vector<float>& a, const std::vector<float>& b) {
   return length == 0 ? std::sqrt(apart) : std::sqrt(apart / length);
 }
 
-Buffer Upload(Backend* backend, const std::vector<float>& values) {
-  return Take(Buffer::CopyOf(backend->memory(), values));
+BufferOf<float> Upload(Backend* backend, const std::vector<float>& values) {
+  return Take(BufferOf<float>::CopyOf(backend->memory(), values));
 }
 
-Buffer Poisoned(Backend* backend, int64_t count) {
+BufferOf<float> Poisoned(Backend* backend, int64_t count) {
   return Upload(backend, std::vector<float>(count, std::numeric_limits<float>::quiet_NaN()));
 }
 
@@ -56,12 +56,12 @@ void Write(Backend* backend, const std::vector<float>& values, float* to) {
                            static_cast<int64_t>(values.size() * sizeof(float)));
 }
 
-void Poison(Backend* backend, const Buffer& buffer) {
+void Poison(Backend* backend, const BufferOf<float>& buffer) {
   Write(backend, std::vector<float>(buffer.size(), std::numeric_limits<float>::quiet_NaN()),
         buffer.data());
 }
 
-std::vector<float> Download(Backend* backend, const Buffer& buffer) {
+std::vector<float> Download(Backend* backend, const BufferOf<float>& buffer) {
   const std::span<const float> values = backend->memory()->Read(buffer.data(), buffer.size());
   return {values.begin(), values.end()};
 }
@@ -163,7 +163,7 @@ std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
       },
       &samples);
   std::vector<float> result;
-  for (const Buffer& output : outputs_) {
+  for (const BufferOf<float>& output : outputs_) {
     const std::vector<float> values = Download(backend_.get(), output);
     result.insert(result.end(), values.begin(), values.begin() + batch.num_rows * width);
   }

@@ -20,11 +20,11 @@ std::vector<float> RandomFloats(int64_t count, std::mt19937_64* random, float sc
 double RelativeError(const std::vector<float>& a, const std::vector<float>& b);
 
 // Memory of a backend that holds `values`, or `count` times not-a-number.
-Buffer Upload(Backend* backend, const std::vector<float>& values);
+BufferOf<float> Upload(Backend* backend, const std::vector<float>& values);
 void Write(Backend* backend, const std::vector<float>& values, float* to);
-void Poison(Backend* backend, const Buffer& buffer);
-Buffer Poisoned(Backend* backend, int64_t count);
-std::vector<float> Download(Backend* backend, const Buffer& buffer);
+void Poison(Backend* backend, const BufferOf<float>& buffer);
+BufferOf<float> Poisoned(Backend* backend, int64_t count);
+std::vector<float> Download(Backend* backend, const BufferOf<float>& buffer);
 
 // The CPU backend on fp32 operands, whatever this CPU has: products of bf16 operands would choose
 // other chunks and tokens where scores nearly tie.
@@ -82,8 +82,8 @@ class AttentionRig {
   std::unique_ptr<KvStore> store_;
   std::vector<std::unique_ptr<Stream>> streams_;
   // Of each layer, at the same place in every step, as a model has them.
-  std::vector<Buffer> inputs_;
-  std::vector<Buffer> outputs_;
+  std::vector<BufferOf<float>> inputs_;
+  std::vector<BufferOf<float>> outputs_;
 };
 
 }  // namespace folio::test

@@ -31,7 +31,7 @@ class StepImageTest : public testing::Test {
   }
 
   const AttentionPlan& Plan(const std::string& strategy, int64_t prompt_tokens,
-                            std::vector<std::pair<std::string, int64_t>> params = {}) {
+                            ParamList params = {}) {
     const AttentionModel model = shape_.model();
     const auto spec = ResolveAttention({{strategy, std::move(params)}, {}}, {}, model, {});
     EXPECT_TRUE(spec.ok()) << spec.status();
@@ -47,7 +47,7 @@ class StepImageTest : public testing::Test {
     slice.plan = &plan;
     slice.pages = std::span(frames_).first((position + count - 1) / shape_.page_tokens + 1);
     slice.sinks = slice.summaries = frames_;
-    pending_.data = std::make_shared<Buffer>(*Buffer::Create(memory_.get(), 16));
+    pending_.data = std::make_shared<Buffer>(*Buffer::Create(memory_.get(), 64));
     slice.pending_queries = &pending_;
     batch->num_rows += count;
     batch->tokens.resize(batch->num_rows, 0);
@@ -79,6 +79,16 @@ TEST_F(StepImageTest, BatchesArePaddedToBuckets) {
   EXPECT_EQ(StepImage::BucketOf(65, 512), 96);
   EXPECT_EQ(StepImage::BucketOf(65, 70), 70);     // no more than there is room for
   EXPECT_EQ(StepImage::BucketOf(300, 512), 300);  // too large to be repeated
+}
+
+TEST_F(StepImageTest, APlanOfMoreStagesThanKernelsTakeIsRefused) {
+  AttentionPlan plan = Plan("full", 100);
+  plan.stages.resize(kMaxStages + 1);
+  StepBatch batch;
+  AddSlice(&batch, plan, 10, 1);
+  const absl::Status status = image_->Build(batch, false, {nullptr});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_NE(status.message().find("5 stages"), std::string::npos) << status;
 }
 
 TEST_F(StepImageTest, OnlyStepsOfAnswersRepeat) {

@@ -44,7 +44,7 @@ class VerbParity : public testing::Test {
     std::vector<Sample> samples;
     int n = 0;
     for (Backend* backend : {reference_.get(), tested_.get()}) {
-      Buffer out = Poisoned(backend, count);
+      BufferOf<float> out = Poisoned(backend, count);
       backend->RunStep(
           batch, [&](const StepBatch& step) { work(backend, step, out.data()); }, &samples);
       ASSERT_TRUE(backend->status().ok()) << backend->status();
@@ -95,14 +95,14 @@ TEST_F(VerbParity, Norms) {
       const std::vector<float> weight = Random(width);
       const std::vector<float> bias = Random(width);
       Compare({}, rows * width, 1e-5, [&](Backend* backend, const StepBatch&, float* out) {
-        const Buffer on_x = Upload(backend, x);
-        const Buffer on_weight = Upload(backend, weight);
+        const BufferOf<float> on_x = Upload(backend, x);
+        const BufferOf<float> on_weight = Upload(backend, weight);
         backend->RmsNorm(on_x.data(), on_weight, 1e-5, rows, out);
       });
       Compare({}, rows * width, 1e-5, [&](Backend* backend, const StepBatch&, float* out) {
-        const Buffer on_x = Upload(backend, x);
-        const Buffer on_weight = Upload(backend, weight);
-        const Buffer on_bias = Upload(backend, bias);
+        const BufferOf<float> on_x = Upload(backend, x);
+        const BufferOf<float> on_weight = Upload(backend, weight);
+        const BufferOf<float> on_bias = Upload(backend, bias);
         backend->LayerNorm(on_x.data(), on_weight, on_bias, 1e-5, rows, out);
       });
     }
@@ -114,7 +114,7 @@ TEST_F(VerbParity, Activations) {
   for (const int rows : {1, 7}) {
     const std::vector<float> x = Random(rows * 2 * width, 2.0f);
     Compare({}, rows * width, 1e-5, [&](Backend* backend, const StepBatch&, float* out) {
-      const Buffer on_x = Upload(backend, x);
+      const BufferOf<float> on_x = Upload(backend, x);
       backend->SwiGlu(on_x.data(), rows, width, out);
     });
     for (const auto form : {Backend::GeluForm::kErf, Backend::GeluForm::kTanh}) {
@@ -140,8 +140,8 @@ TEST_F(VerbParity, Products) {
                                           << "] x " << rows << (add ? " added" : ""));
           const double limit = dtype == DType::kF32 ? 1e-5 : 1e-2;
           Compare({}, rows * outputs, limit, [&](Backend* backend, const StepBatch&, float* out) {
-            const Buffer on_x = Upload(backend, x);
-            const Buffer on_bias = add ? Buffer() : Upload(backend, bias);
+            const BufferOf<float> on_x = Upload(backend, x);
+            const BufferOf<float> on_bias = add ? BufferOf<float>() : Upload(backend, bias);
             if (add) {
               Write(backend, before, out);
             }
@@ -169,10 +169,10 @@ TEST_F(VerbParity, ProductsOfWhatWasJustWritten) {
       for (int row = 0; row < rows; ++row) batch.tokens.push_back(5 * row);
       Compare(batch, 6 * count, 1e-2, [&](Backend* backend, const StepBatch& step, float* out) {
         const PackedMatrix& packed = matrix.of(IsTested(backend));
-        const Buffer on_x = Upload(backend, x);
-        const Buffer on_other = Upload(backend, other);
-        const Buffer on_weight = Upload(backend, weight);
-        const Buffer a = Poisoned(backend, count);
+        const BufferOf<float> on_x = Upload(backend, x);
+        const BufferOf<float> on_other = Upload(backend, other);
+        const BufferOf<float> on_weight = Upload(backend, weight);
+        const BufferOf<float> a = Poisoned(backend, count);
         const auto norm = [&] { backend->RmsNorm(on_x.data(), on_weight, 1e-5, rows, a.data()); };
         const auto multiply = [&](const float* operand, float* to) {
           backend->MatMul(packed, operand, rows, {}, Backend::Output::kStore, to);
@@ -230,7 +230,7 @@ TEST_F(VerbParity, RowsOfTables) {
   for (const int row : {4, 0, 2}) batch.logits.emplace_back().row = row;
   const std::vector<float> x = Random(batch.num_rows * width);
   Compare(batch, 3 * width, 0, [&](Backend* backend, const StepBatch&, float* out) {
-    const Buffer on_x = Upload(backend, x);
+    const BufferOf<float> on_x = Upload(backend, x);
     backend->TakeLogitRows(batch, on_x.data(), width, out);
   });
 }
@@ -277,7 +277,7 @@ TEST_F(VerbParity, Samples) {
     std::vector<Sample> samples[2];
     int n = 0;
     for (Backend* backend : {reference_.get(), tested_.get()}) {
-      const Buffer on_logits = Upload(backend, logits);
+      const BufferOf<float> on_logits = Upload(backend, logits);
       backend->RunStep(
           batch, [&](const StepBatch&) { backend->SampleTokens(batch, on_logits.data(), vocab); },
           &samples[n++]);

@@ -1,4 +1,6 @@
+#include "engine/attention/plan_check.h"
 #include "engine/attention/prompt_truncation.h"
+#include "engine/attention/slice_rotations.h"
 #include "engine/attention/strategy_registry.h"
 #include "engine/attention/visible_keys.h"
 #include "gmock/gmock.h"
@@ -217,6 +219,45 @@ TEST(Parameters, NumbersStandForFlagsAndWholeNumbers) {
   EXPECT_TRUE(spec.Flag("drop_first_chunk"));
   EXPECT_EQ(spec,
             Resolved({"long_heads", {{"chunk_size", 128}, {"drop_first_chunk", true}}}, kLlama2));
+}
+
+// Tables of rotations must not grow with the text where distances do not.
+TEST(RotationReach, IsTheLargestDistanceAndNotThePosition) {
+  const auto reach = [](const StrategySpec& spec, int64_t position) {
+    const AttentionPlan plan = Plan(spec, kLlama2);
+    SequenceSlice slice;
+    slice.plan = &plan;
+    slice.first_position = position;
+    slice.num_rows = 10;
+    return RotationReach(slice, CocaQuery::kNone);
+  };
+  const int64_t far = 10'000'000;
+  EXPECT_EQ(reach({"full", {}}, far), far + 9);
+  EXPECT_EQ(reach({"long_heads", {}}, far), 4096);
+  EXPECT_EQ(reach({"long_heads", {{"begin_selective_length", 4096}}}, 1000), 1009);
+  EXPECT_EQ(reach({"lm_infinite", {}}, far), 4096);
+  EXPECT_EQ(reach({"streaming", {}}, far), 4095);
+  EXPECT_EQ(reach({"rerope", {}}, far), 4095);
+}
+
+TEST(CheckPlan, RefusesWhatBackendsHaveNoRoomFor) {
+  const auto fault = [](const AttentionPlan& plan) {
+    return std::string(CheckPlan(plan, kLlama2.page_tokens).message());
+  };
+  for (const AttentionStrategy* strategy : AllStrategies()) {
+    EXPECT_EQ(fault(Plan({strategy->name(), {}}, kLlama2)), "") << strategy->name();
+  }
+  AttentionPlan plan = Plan({"full", {}}, kLlama2);
+  plan.stages.resize(kMaxStages + 1);
+  EXPECT_EQ(CheckPlan(plan, 64).code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(fault(plan), HasSubstr("has 5 stages, must have 1 to 4"));
+  plan = Plan({"long_heads", {}}, kLlama2);
+  EXPECT_THAT(std::string(CheckPlan(plan, 192).message()), HasSubstr("whole pages of 192"));
+  plan.stages.pop_back();
+  EXPECT_THAT(fault(plan), HasSubstr("one stage of chunks"));
+  plan = Plan({"rerope", {}}, kLlama2);
+  plan.key_form = KeyForm::kPageRotated;
+  EXPECT_THAT(fault(plan), HasSubstr("stored rotated"));
 }
 
 TEST(StrategyRegistry, NamesTheKnownStrategiesForAnUnknownOne) {

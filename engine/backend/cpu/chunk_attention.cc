@@ -14,7 +14,7 @@ void AttentionWorker::AddChosen(int row, int head, std::span<const int64_t> pick
     chosen_.push_back({chunk, query(row, head), slots_after--});
   };
   int forced = 0;
-  if (view.num_forced > 0 && view.forced[0] == 0) add(view.forced[forced++]);
+  if (view.forces_first()) add(view.forced[forced++]);
   for (int64_t chunk : picks) add(chunk);
   while (forced < view.num_forced) add(view.forced[forced++]);
   add(view.own);

@@ -14,10 +14,6 @@ namespace {
 // Tokens that stand for a chunk under Scorer::kRepresentatives.
 constexpr int kNumRepresentatives = 4;
 
-bool NeedsQueries(Scorer scorer) {
-  return scorer == Scorer::kLongHeads || scorer == Scorer::kRepresentatives;
-}
-
 }  // namespace
 
 void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int head,
@@ -31,7 +27,7 @@ void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int hea
   const bool needs_queries = NeedsQueries(selection.scorer);
   float* pending = nullptr;
   if (needs_queries) {
-    pending = slice.pending_queries->data->data() +
+    pending = slice.pending_queries->data->as<float>() +
               (int64_t{layer} * g.num_heads + head) * w * g.padded_dim;
   }
   for (int i = 0; i < slice.num_rows; ++i) {

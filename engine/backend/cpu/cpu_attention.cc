@@ -104,8 +104,7 @@ void AttentionWorker::RotateQueries(RowRange rows, const AttentionStage& stage,
   const float* sin = pinned ? context_->rope->Fixed(stage.distance_limit).sin.data() : nullptr;
   for (int row = rows.begin; row < rows.end; ++row) {
     if (!pinned) {
-      int64_t position = Position(row);
-      if (stage.distance == Distance::kClamped) position = std::min(position, stage.distance_limit);
+      const int64_t position = QueryPosition(stage, Position(row));
       cos = positions.Cos(position % page_tokens_);
       sin = positions.Sin(position % page_tokens_);
     }
@@ -176,9 +175,8 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
   const int64_t last = Position(rows.end - 1);
   if (last < stage.band_begin) return;
   const bool pinned = stage.distance == Distance::kPinned;
-  const int64_t oldest = stage.band_end > last ? 0 : Position(rows.begin) - stage.band_end + 1;
-  const int64_t first_page =
-      std::max(slice().first_page, std::max<int64_t>(0, oldest) / page_tokens_);
+  const int64_t oldest = KeysOf(stage, plan().retention.num_sinks, Position(rows.begin)).begin;
+  const int64_t first_page = std::max(slice().first_page, oldest / page_tokens_);
   const int64_t last_page = (last - stage.band_begin) / page_tokens_;
   RotateQueries(rows, stage, &turned_);
   for (int64_t page = first_page; page <= last_page; ++page) {
@@ -186,9 +184,9 @@ void AttentionWorker::RunContext(const AttentionStage& stage) {
     visits_.clear();
     for (int row = rows.begin; row < rows.end; ++row) {
       const int64_t i = Position(row);
-      const int64_t begin = stage.band_end > i ? 0 : i - stage.band_end + 1;
-      const int64_t lo = std::max<int64_t>(0, begin - start);
-      const int64_t hi = std::min<int64_t>(page_tokens_, i - stage.band_begin + 1 - start);
+      const KeyRange keys = KeysOf(stage, plan().retention.num_sinks, i);
+      const int64_t lo = std::max<int64_t>(0, keys.begin - start);
+      const int64_t hi = std::min<int64_t>(page_tokens_, keys.end - start);
       if (lo >= hi) continue;
       const int64_t turn = pinned ? 0 : slack() ? page : i / page_tokens_ - page;
       for (int head = 0; head < group_; ++head) {
@@ -213,11 +211,10 @@ void AttentionWorker::RunSinks(const AttentionStage& stage) {
     const int64_t start = static_cast<int64_t>(page) * page_tokens_;
     visits_.clear();
     for (int row = rows.begin; row < rows.end; ++row) {
-      const int64_t end =
-          std::min<int64_t>(plan().retention.num_sinks, Position(row) - stage.band_begin + 1);
+      const int64_t end = KeysOf(stage, plan().retention.num_sinks, Position(row)).end;
       const int64_t hi = std::min<int64_t>(page_tokens_, end - start);
       if (hi <= 0) continue;
-      const int64_t at = std::min(Position(row), stage.distance_limit);
+      const int64_t at = QueryPosition(stage, Position(row));
       for (int head = 0; head < group_; ++head) {
         visits_.push_back(
             {query(row, head), pinned ? 0 : at / page_tokens_ - static_cast<int64_t>(page), 0,
@@ -278,17 +275,15 @@ void AttentionWorker::FoldToken(int64_t token, float score, float* state) {
 
 void AttentionWorker::RunTopTokens(const AttentionStage& stage) {
   const RowRange rows = CoveredRows(stage);
-  const TokenSelection& select = plan().top_tokens;
   for (int row = rows.begin; row < rows.end; ++row) {
     const int64_t i = Position(row);
-    const int64_t begin = plan().retention.num_sinks;
-    const int64_t end = i - stage.band_begin + 1;
-    if (!ChoosesTokens(plan(), i, block_.layer) || end <= begin) continue;
-    if (select.all_or_none && end - begin < select.count) continue;
+    const KeyRange keys = KeysOf(stage, plan().retention.num_sinks, i);
+    if (!ChoosesTokens(plan(), i, block_.layer)) continue;
+    if (NumTokensTaken(plan().top_tokens, keys.size()) == 0) continue;
     RotateQueries({row, row + 1}, stage, &turned_);
     for (int head = 0; head < group_; ++head) {
       const int q = query(row, head);
-      ChooseTokens(&turned_[int64_t{q} * dim_], begin, end);
+      ChooseTokens(&turned_[int64_t{q} * dim_], keys.begin, keys.end);
       const float bias = context_->setup->alibi_slopes.empty()
                              ? 0.0f
                              : -Slope(q) * static_cast<float>(stage.distance_limit);

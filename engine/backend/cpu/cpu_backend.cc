@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/attention/rope.h"
+#include "engine/attention/slice_rotations.h"
 #include "engine/backend/cpu/attention_context.h"
 #include "engine/backend/cpu/chunk_summary.h"
 #include "engine/backend/cpu/cpu_attention.h"
@@ -18,6 +18,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/base/worker_pool.h"
 #include "engine/sampling/sampler.h"
+#include "engine/types/geometry_check.h"
 
 namespace folio {
 namespace {
@@ -34,6 +35,7 @@ struct AttentionState {
 
   const AttentionSetup setup;
   RopeTableCache tables;
+  Rotary dynamic_rotary;                      // of the slice that is prepared
   std::vector<CpuAttentionContext> contexts;  // one per slice of the step
   SharedChoice choice;
   std::vector<AttentionWorker> workers;
@@ -81,9 +83,8 @@ class CpuBackend final : public Backend {
  private:
   void ForRows(int num_rows, const std::function<void(int)>& body);
   void PrepareStep(const StepBatch& batch);
-  RopeTables* TablesOf(const Rotary* rotary);
-  RopeTables* TablesOf(const SequenceSlice& slice);
-  void GrowTables(const SequenceSlice& slice, RopeTables* tables) const;
+  // The tables of `rotary` with every rotation that a row of the slice may need.
+  RopeTables* GrownTables(const SequenceSlice& slice, const Rotary& rotary);
   void PrepareBlocks(const StepBatch& batch, int layer);
 
   const Isa isa_;
@@ -116,19 +117,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackRandom(int64_t row
 }
 
 absl::Status CpuBackend::SetupAttention(const AttentionSetup& setup) {
-  const KvGeometry& g = setup.geometry;
-  if (g.head_dim < 2 || g.head_dim % 2 != 0 || g.head_dim > kMaxHeadDim) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("head_dim is ", g.head_dim, ", must be even and at most ", kMaxHeadDim));
-  }
-  if (g.page_tokens < kTile || g.page_tokens % kTile != 0 || g.page_tokens > cpu::kMaxPageTokens) {
-    return absl::InvalidArgumentError(absl::StrCat("page_tokens is ", g.page_tokens,
-                                                   ", must be a multiple of 16 and at most ",
-                                                   cpu::kMaxPageTokens));
-  }
-  if (g.num_kv_heads < 1 || g.num_heads % g.num_kv_heads != 0) {
-    return absl::InvalidArgumentError("num_heads must be a multiple of num_kv_heads");
-  }
+  FOLIO_RETURN_IF_ERROR(CheckGeometry(setup.geometry));
   attention_ = std::make_unique<AttentionState>(setup, pool_.num_threads());
   return absl::OkStatus();
 }
@@ -247,47 +236,19 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
   });
 }
 
-RopeTables* CpuBackend::TablesOf(const Rotary* rotary) {
-  return attention_->tables.Get(rotary != nullptr ? *rotary : attention_->setup.rotary);
-}
-
-RopeTables* CpuBackend::TablesOf(const SequenceSlice& slice) {
-  const AttentionPlan& plan = *slice.plan;
-  const bool prompt = plan.IsPromptRow(slice.first_position);
-  if (plan.dynamic_base) {
-    const int64_t length = prompt && plan.prompt_tokens != kUnbounded
-                               ? plan.prompt_tokens
-                               : slice.first_position + slice.num_rows;
-    return attention_->tables.Get(
-        DynamicRotary(*plan.dynamic_base, attention_->setup.geometry.head_dim, length));
-  }
-  if (!prompt && plan.decode_rotary != nullptr) return TablesOf(plan.decode_rotary.get());
-  return TablesOf(plan.rotary.get());
-}
-
-// Every rotation that a row of the slice may need.
-void CpuBackend::GrowTables(const SequenceSlice& slice, RopeTables* tables) const {
-  const KvGeometry& g = attention_->setup.geometry;
-  const AttentionPlan& plan = *slice.plan;
-  const int64_t last = slice.first_position + slice.num_rows - 1;
-  for (const AttentionStage& stage : plan.stages) {
+RopeTables* CpuBackend::GrownTables(const SequenceSlice& slice, const Rotary& rotary) {
+  const AttentionSetup& setup = attention_->setup;
+  const int64_t page = setup.geometry.page_tokens;
+  RopeTables* tables = attention_->tables.Get(rotary);
+  // A query and a page may lie one page further apart than their tokens do.
+  tables->pages.Grow(RotationReach(slice, setup.coca_query) / page + 2);
+  tables->positions.Grow(NumRotationOffsets(*slice.plan, setup.geometry.page_tokens));
+  for (const AttentionStage& stage : slice.plan->stages) {
     if (stage.distance == AttentionStage::Distance::kPinned) {
       tables->AddFixed(stage.distance_limit);
-      continue;
     }
-    int64_t distance = 0;
-    if (stage.keys == AttentionStage::Keys::kChunks) {
-      distance = int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens;
-    } else if (stage.distance == AttentionStage::Distance::kClamped) {
-      distance = std::min(last, stage.distance_limit);
-    } else {
-      distance = std::min(std::min(last, stage.rows_end - 1), stage.band_end) + g.page_tokens;
-    }
-    tables->pages.Grow(distance / g.page_tokens + 1);
   }
-  if (!plan.selection.enabled()) return;
-  tables->positions.Grow(plan.selection.chunk_tokens);
-  tables->pages.Grow(plan.selection.chunk_tokens / g.page_tokens);
+  return tables;
 }
 
 void CpuBackend::PrepareStep(const StepBatch& batch) {
@@ -303,14 +264,11 @@ void CpuBackend::PrepareStep(const StepBatch& batch) {
     context.kernels = &kernels_;
     context.slice = &slice;
     context.choice = &choice;
-    RopeTables* tables = TablesOf(slice);
-    GrowTables(slice, tables);
-    context.rope = context.summary_rope = tables;
-    if (plan.decode_rotary != nullptr) {
-      RopeTables* summary = TablesOf(plan.decode_rotary.get());
-      GrowTables(slice, summary);
-      context.summary_rope = summary;
-    }
+    const Rotary& queries =
+        QueryRotary(slice, attention_->setup.rotary, g.head_dim, &attention_->dynamic_rotary);
+    context.rope = GrownTables(slice, queries);
+    const Rotary& summaries = SummaryRotary(slice, queries);
+    context.summary_rope = &summaries == &queries ? context.rope : GrownTables(slice, summaries);
     attention_->contexts.push_back(context);
     if (!plan.selection.enabled()) continue;
     const int64_t picks = plan.selection.num_free_picks;

@@ -56,18 +56,12 @@ class SliceWriter {
   std::byte* const values_;
 };
 
-bool SinksAreRotated(const AttentionPlan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const AttentionStage& stage) {
-    return stage.keys == AttentionStage::Keys::kSinks &&
-           stage.distance == AttentionStage::Distance::kClamped;
-  });
-}
-
 void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, const float* qkv) {
   const KvGeometry& g = context.geometry();
   const SequenceSlice& slice = *context.slice;
   const int64_t offset = g.slice_offset(layer, kv_head);
-  const bool rotated_sinks = SinksAreRotated(*slice.plan);
+  const bool rotated_sinks = std::any_of(slice.plan->stages.begin(), slice.plan->stages.end(),
+                                         [](const auto& s) { return SinksAreRotated(s); });
   std::array<float, kMaxHeadDim> changed;
   for (int i = 0; i < slice.num_rows; ++i) {
     const int64_t position = slice.first_position + i;

@@ -30,13 +30,14 @@ FOLIO_DEVICE float* ScoresOf(const Geometry& g, const ChooseArgs& args, int head
 FOLIO_DEVICE int64_t ChunkCandidates(const Slice& s, int64_t i) {
   bool covered = false;
   for (int n = 0; n < s.num_stages; ++n) {
-    covered = covered || (s.stages[n].keys == Stage::kChunks && s.stages[n].Covers(i));
+    covered = covered || (s.stages[n].keys == Stage::kChunks && s.stages[n].CoversRow(i));
   }
-  return covered ? ViewOf(s.selection, i, i < s.prompt_tokens).candidates_end - 1 : 0;
+  return covered ? ViewChunks(s.selection, i, i < s.prompt_tokens).candidates_end - 1 : 0;
 }
 // Whether the heads choose chunks in this layer, or take over what they chose in layer 0.
 FOLIO_DEVICE bool ChoosesChunks(const Slice& s, int layer) {
-  return s.selection.chunk_tokens > 0 && (s.selection.share != Selection::kLayers || layer == 0);
+  return s.selection.chunk_tokens > 0 &&
+         (s.selection.share != ChunkSelection::Share::kLayers || layer == 0);
 }
 
 struct TokenCandidates {
@@ -46,13 +47,13 @@ struct TokenCandidates {
 FOLIO_DEVICE TokenCandidates TokensOf(const Slice& s, int64_t i, int layer) {
   TokenCandidates result = {nullptr, 0};
   for (int n = 0; n < s.num_stages; ++n) {
-    const bool covers = s.stages[n].keys == Stage::kTopTokens && s.stages[n].Covers(i);
+    const bool covers = s.stages[n].keys == Stage::kTopTokens && s.stages[n].CoversRow(i);
     if (covers) result.stage = &s.stages[n];
   }
-  if (result.stage == nullptr || !ChoosesTokens(s, i, layer)) return result;
-  const int64_t count = i - result.stage->band_begin + 1 - s.num_sinks;
-  const bool enough = !s.selection.top_all_or_none || count >= s.selection.top_count;
-  if (count > 0 && enough) result.count = count;
+  const bool chooses = ChoosesTokens(s.top_tokens, s.prompt_tokens, i, layer);
+  if (result.stage == nullptr || !chooses) return result;
+  const int64_t count = KeysOf(*result.stage, s.num_sinks, i).size();
+  if (NumTokensTaken(s.top_tokens, count) > 0) result.count = count;
   return result;
 }
 

@@ -82,7 +82,7 @@ FOLIO_KERNEL void ChooseChunksKernel(const __grid_constant__ Geometry g,
   if (choosing.s == nullptr) return;
   const Slice& s = *choosing.s;
   const int row = choosing.row;
-  const Selection& select = s.selection;
+  const ChunkSelection& select = s.selection;
   if (!ChoosesChunks(s, layer)) {
     if (select.chunk_tokens > 0) WriteEvidence(g, s, layer, head, row, 0, nullptr, nullptr);
     return;
@@ -93,7 +93,7 @@ FOLIO_KERNEL void ChooseChunksKernel(const __grid_constant__ Geometry g,
   float* ranked_scores = picks.scores + at * picks.capacity;
   const int64_t size = ChunkCandidates(s, choosing.i);
   int count = size < select.num_free_picks ? static_cast<int>(size) : select.num_free_picks;
-  if (select.order == Selection::kLast) {
+  if (select.order == ChunkSelection::Order::kLast) {
     for (int n = threadIdx.x; n < count; n += blockDim.x) {
       ranked[n] = chosen[n] = size + 1 - count + n;
       ranked_scores[n] = 0;
@@ -120,8 +120,8 @@ FOLIO_KERNEL void ChooseTokensKernel(const __grid_constant__ Geometry g,
   const int64_t at = int64_t{choosing.row} * g.num_heads + head;
   const int64_t size = TokensOf(s, choosing.i, layer).count;
   int64_t* ranked = tokens.ranked + at * tokens.capacity;
-  const int count = TakeBest(ScoresOf(g, args, head), size, s.num_sinks, s.selection.top_count,
-                             ranked, tokens.scores + at * tokens.capacity);
+  const int count = TakeBest(ScoresOf(g, args, head), size, s.num_sinks, s.top_tokens.count, ranked,
+                             tokens.scores + at * tokens.capacity);
   SortAscending(ranked, count, tokens.chosen + at * tokens.capacity);
   if (threadIdx.x == 0) tokens.counts[at] = count;
 }

@@ -134,11 +134,10 @@ FOLIO_KERNEL void __launch_bounds__(kTileWarps* kWarp)
       picks[r] = entry % a.picks.capacity;
       to.row = a.step.choosing_rows.rows[entry / a.picks.capacity];
       const int64_t i = s.first_position + to.row - s.row_begin;
-      const ChunkView view = ViewOf(s.selection, i, true);
+      const ChunkView view = ViewChunks(s.selection, i, true);
       // After the picks that follow come the previous and the own chunk.
-      const bool has_first = view.num_forced > 0 && view.forced[0] == 0;
       const int count = a.picks.counts[int64_t{to.row} * g.num_heads + head];
-      const int slots_after = count - picks[r] + view.num_forced - (has_first ? 1 : 0);
+      const int slots_after = count - picks[r] + view.num_forced - (view.forces_first() ? 1 : 0);
       to.base = slots_after * w + static_cast<int>(i % w);
     }
     __syncthreads();

@@ -14,6 +14,7 @@
 #include "engine/backend/cuda/step_image.h"
 #include "engine/backend/cuda/step_results.h"
 #include "engine/base/status_macros.h"
+#include "engine/types/geometry_check.h"
 
 namespace folio {
 namespace {
@@ -95,7 +96,7 @@ class CudaBackend final : public Backend {
   const std::unique_ptr<CudaMemory> memory_;
   cuda::Operands operands_;
   std::optional<AttentionSetup> setup_;
-  Buffer slopes_;
+  BufferOf<float> slopes_;
   cuda::Geometry geometry_ = {};
   std::optional<cuda::StepImage> image_;
   std::optional<cuda::CudaAttention> attention_;
@@ -121,10 +122,8 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const 
   }
   const int64_t cols = parts[0].shape[1];
   const int64_t bytes = rows * cols * DTypeBytes(parts[0].dtype);
-  FOLIO_ASSIGN_OR_RETURN(
-      Buffer data,
-      Buffer::Create(memory_.get(), (bytes + 3) / static_cast<int64_t>(sizeof(float))));
-  auto* at = reinterpret_cast<std::byte*>(data.data());
+  FOLIO_ASSIGN_OR_RETURN(Buffer data, Buffer::Create(memory_.get(), bytes));
+  std::byte* at = data.data();
   for (const TensorView& part : parts) {
     memory_->Write(at, part.data, part.num_bytes());
     at += part.num_bytes();
@@ -137,7 +136,8 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRandom(int64_t rows, int64_t cols,
                                                                       uint64_t seed,
                                                                       float deviation) {
-  FOLIO_ASSIGN_OR_RETURN(Buffer data, Buffer::Create(memory_.get(), (rows * cols + 1) / 2));
+  const int64_t bytes = rows * cols * DTypeBytes(DType::kBf16);
+  FOLIO_ASSIGN_OR_RETURN(Buffer data, Buffer::Create(memory_.get(), bytes));
   cuda::FillRandom(stream(), rows * cols, seed, deviation, data.data());
   Check();
   FOLIO_RETURN_IF_ERROR(status());
@@ -147,12 +147,9 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRandom(int64_t ro
 
 absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
   const KvGeometry& g = setup.geometry;
-  if (g.head_dim < 2 || g.head_dim % 2 != 0 || g.head_dim > kMaxHeadDim) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("head_dim is ", g.head_dim, ", must be even and at most ", kMaxHeadDim));
-  }
+  FOLIO_RETURN_IF_ERROR(CheckGeometry(g));
   setup_ = setup;
-  FOLIO_ASSIGN_OR_RETURN(slopes_, Buffer::CopyOf(memory_.get(), setup.alibi_slopes));
+  FOLIO_ASSIGN_OR_RETURN(slopes_, BufferOf<float>::CopyOf(memory_.get(), setup.alibi_slopes));
   geometry_ = {
       .num_layers = g.num_layers,
       .num_heads = g.num_heads,
@@ -163,7 +160,7 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
       .page_tokens = g.page_tokens,
       .cache = g.dtype == DType::kBf16 ? cuda::Cache::kBf16 : cuda::Cache::kF32,
       .paired_keys = g.paired_keys,
-      .query_form = static_cast<cuda::QueryForm>(setup.coca_query),
+      .coca_query = setup.coca_query,
       .key_bytes = g.key_bytes(),
       .slice_bytes = g.slice_bytes(),
       .frame_bytes = setup.kv.frame_bytes,

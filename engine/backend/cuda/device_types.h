@@ -3,18 +3,17 @@
 #include <cstdint>
 
 #include "engine/backend/cuda/simt.h"
+#include "engine/types/coca_query.h"
+#include "engine/types/limits.h"
+#include "engine/types/plan_reading.h"
 
 namespace folio::cuda {
 
 // What kernels are told. Plain data, copied to the device as it is.
 
-inline constexpr int kTileTokens = 16;
-inline constexpr int kMaxStages = 4;
+inline constexpr int kTileTokens = kTile;
 
 enum class Cache : int { kF32, kBf16 };
-
-// Values of CocaQuery.
-enum class QueryForm : int { kPlain, kCocaRaw, kCocaNorm, kCocaMean };
 
 // The KV cache as in kv_types.h.
 struct Geometry {
@@ -27,7 +26,7 @@ struct Geometry {
   int page_tokens;
   Cache cache;
   bool paired_keys;
-  QueryForm query_form;
+  CocaQuery coca_query;
   int64_t key_bytes;
   int64_t slice_bytes;
   int64_t frame_bytes;
@@ -64,40 +63,11 @@ struct RopeTable {
   Rotations pages;      // 0, page_tokens, ...
 };
 
-// Values of AttentionStage.
-struct Stage {
-  enum Keys : int { kContext, kSinks, kChunks, kTopTokens };
-  enum Distance : int { kTrue, kPinned, kClamped, kCompacted };
-  int keys;
-  int distance;
-  int64_t rows_begin;
-  int64_t rows_end;
-  int64_t band_begin;
-  int64_t band_end;
-  int64_t distance_limit;
+// A stage of a plan with what it looks up.
+struct Stage : AttentionStage {
+  using enum AttentionStage::Keys;
+  using enum AttentionStage::Distance;
   const float* fixed;  // rotation by distance_limit, if pinned
-
-  FOLIO_HOST_DEVICE bool Covers(int64_t i) const { return rows_begin <= i && i < rows_end; }
-};
-
-// Values of ChunkSelection and TokenSelection.
-struct Selection {
-  enum Scorer : int { kLongHeads, kMeanKey, kQuest, kRepresentatives };
-  enum Share : int { kNone, kGroup, kLayer, kLayers };
-  enum Order : int { kBest, kLast, kRandom };
-  int chunk_tokens;
-  int num_free_picks;
-  int scorer;
-  int share;
-  int order;
-  bool first_chunk;
-  bool prompt_skips_self;
-  bool decode_boundary;
-  int frames_per_tile;
-  int top_count;
-  int top_first_layer;
-  bool top_all_rows;
-  bool top_all_or_none;
 };
 
 // As ChunkPicks::Pick.
@@ -129,7 +99,8 @@ struct Slice {
   // asks.
   EvidencePick* evidence;
   int list_begin;  // of its chunks among Step::num_lists
-  Selection selection;
+  ChunkSelection selection;
+  TokenSelection top_tokens;
   int num_stages;
   Stage stages[kMaxStages];
 };
@@ -153,10 +124,9 @@ struct SampleResult {
   int token;
   float logprob;
 };
-inline constexpr int kMaxTops = 20;
 struct TopLogprobs {
-  int tokens[kMaxTops];  // -1: no more
-  float logprobs[kMaxTops];
+  int tokens[kMaxTopLogprobs];  // -1: no more
+  float logprobs[kMaxTopLogprobs];
 };
 
 // Rows that one kernel takes; -1 is padding.
@@ -199,33 +169,5 @@ struct Picks {
   float* scores;    // of ranked
   int* counts;      // [rows][num_heads]
 };
-
-// What query i sees under a choice of chunks (visible_keys.h: ViewChunks).
-struct ChunkView {
-  int64_t own;
-  int64_t own_tokens;
-  int num_forced;
-  int64_t forced[2];
-  int64_t candidates_end;
-};
-
-FOLIO_HOST_DEVICE ChunkView ViewOf(const Selection& s, int64_t i, bool prompt_row) {
-  const int64_t offset = i % s.chunk_tokens;
-  ChunkView view = {};
-  view.own = i / s.chunk_tokens;
-  view.own_tokens = offset + (prompt_row && s.prompt_skips_self ? 0 : 1);
-  const bool boundary = s.decode_boundary && !prompt_row && offset == s.chunk_tokens - 1;
-  const int64_t previous = boundary ? view.own : view.own - 1;
-  if (previous >= 1 && s.first_chunk) view.forced[view.num_forced++] = 0;
-  if (!boundary && previous >= 0) view.forced[view.num_forced++] = previous;
-  view.candidates_end = previous > 1 ? previous : 1;
-  return view;
-}
-
-FOLIO_HOST_DEVICE bool ChoosesTokens(const Slice& s, int64_t i, int layer) {
-  const Selection& select = s.selection;
-  if (select.top_count == 0 || layer < select.top_first_layer) return false;
-  return select.top_all_rows || i >= s.prompt_tokens - 1;
-}
 
 }  // namespace folio::cuda

@@ -14,12 +14,12 @@ FOLIO_DEVICE void LoadQuery(const Geometry& g, const Slice& s, const float* q, i
   const int half = g.half();
   for (int m = threadIdx.x % kWarp; m < half; m += kWarp) {
     Pair p = {q[m], q[m + half]};
-    if (g.query_form == QueryForm::kCocaNorm) {
+    if (g.coca_query == CocaQuery::kNorm) {
       p.x = p.y = (p.x * p.x + p.y * p.y) / 2;
-    } else if (g.query_form == QueryForm::kCocaMean) {
+    } else if (g.coca_query == CocaQuery::kMean) {
       const float mean = (p.x + p.y) / 2;
       p.x = p.y = mean * mean;
-    } else if (g.query_form == QueryForm::kCocaRaw) {
+    } else if (g.coca_query == CocaQuery::kRaw) {
       Pair turned = Turn(p, s.rope.pages.At(i / g.page_tokens, half), m, half, 1.0f);
       turned = Turn(turned, s.rope.positions.At(i % g.page_tokens, half), m, half, 1.0f);
       p = {p.x * turned.x, p.y * turned.y};

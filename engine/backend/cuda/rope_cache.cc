@@ -14,7 +14,7 @@ constexpr size_t kMaxTables = 64;
 
 }  // namespace
 
-absl::Status DeviceRope::GrowTable(int64_t count, int64_t stride, Buffer* table) {
+absl::Status DeviceRope::GrowTable(int64_t count, int64_t stride, BufferOf<float>* table) {
   const auto half = static_cast<int64_t>(rotary_.theta.size());
   if (table->size() >= count * 2 * half) return absl::OkStatus();
   // Twice as large each time: few copies.
@@ -23,7 +23,7 @@ absl::Status DeviceRope::GrowTable(int64_t count, int64_t stride, Buffer* table)
   for (int64_t n = 0; n < grown; ++n) {
     FillRotation(rotary_.theta, n * stride, &values[n * 2 * half], &values[(n * 2 + 1) * half]);
   }
-  FOLIO_ASSIGN_OR_RETURN(Buffer larger, Buffer::CopyOf(memory_, values));
+  FOLIO_ASSIGN_OR_RETURN(BufferOf<float> larger, BufferOf<float>::CopyOf(memory_, values));
   outgrown_.push_back(std::exchange(*table, std::move(larger)));
   return absl::OkStatus();
 }
@@ -34,12 +34,12 @@ absl::Status DeviceRope::Grow(int64_t num_positions, int64_t num_pages) {
 }
 
 absl::Status DeviceRope::AddFixed(int64_t position) {
-  Buffer& table = fixed_[position];
+  BufferOf<float>& table = fixed_[position];
   if (!table.empty()) return absl::OkStatus();
   const size_t half = rotary_.theta.size();
   std::vector<float> values(2 * half);
   FillRotation(rotary_.theta, position, values.data(), values.data() + half);
-  FOLIO_ASSIGN_OR_RETURN(table, Buffer::CopyOf(memory_, values));
+  FOLIO_ASSIGN_OR_RETURN(table, BufferOf<float>::CopyOf(memory_, values));
   return absl::OkStatus();
 }
 

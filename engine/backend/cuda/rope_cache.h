@@ -29,15 +29,15 @@ class DeviceRope {
   float logit_factor() const { return rotary_.logit_factor; }
 
  private:
-  absl::Status GrowTable(int64_t count, int64_t stride, Buffer* table);
+  absl::Status GrowTable(int64_t count, int64_t stride, BufferOf<float>* table);
 
   CudaMemory* const memory_;
   const Rotary rotary_;
   const int page_tokens_;
-  Buffer positions_;
-  Buffer pages_;
-  std::map<int64_t, Buffer> fixed_;
-  std::vector<Buffer> outgrown_;
+  BufferOf<float> positions_;
+  BufferOf<float> pages_;
+  std::map<int64_t, BufferOf<float>> fixed_;
+  std::vector<BufferOf<float>> outgrown_;
 };
 
 // The tables in use, found by content.

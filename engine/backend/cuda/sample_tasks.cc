@@ -24,7 +24,7 @@ void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
       continue;
     }
     to.kind = SampleTask::kDraw;
-    to.num_top = std::min(task.num_top_logprobs, kMaxTops);
+    to.num_top = std::min(task.num_top_logprobs, kMaxTopLogprobs);
     const SamplingParams& params = *task.sampling;
     to.temperature = params.temperature;
     to.top_k = params.top_k;

@@ -20,10 +20,10 @@ FOLIO_DEVICE float RandomScore(int layer, int head, int64_t position, int64_t ch
 // bound.
 FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int head,
                                const float* q, int64_t tile, int lane) {
-  const int* frames = s.summaries + tile * s.selection.frames_per_tile;
+  const int* frames = s.summaries + tile * FramesPerSummaryTile(s.selection);
   const float* first = g.Summary(frames[0], layer, head) + lane % kTileTokens;
   float score = 0;
-  if (s.selection.scorer != Selection::kQuest) {
+  if (s.selection.scorer != ChunkSelection::Scorer::kQuest) {
 #pragma unroll 8
     for (int d = lane / kTileTokens; d < g.head_dim; d += 2) score += q[d] * first[d * kTileTokens];
     return score;
@@ -49,16 +49,16 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   const int head = blockIdx.y;
   const ChoosingRow at = RowOf(step, args);
   if (at.s == nullptr || !ChoosesChunks(*at.s, layer)) return;
-  const Selection& select = at.s->selection;
-  if (select.order == Selection::kLast) return;
+  const ChunkSelection& select = at.s->selection;
+  if (select.order == ChunkSelection::Order::kLast) return;
   const int64_t size = ChunkCandidates(*at.s, at.i);
   if (size == 0 || FirstTile() * kTileTokens > size) return;
   int first_head = head;
   int num_heads = 1;
-  if (select.share == Selection::kGroup) {
+  if (select.share == ChunkSelection::Share::kGroup) {
     num_heads = g.group();
     first_head = head / num_heads * num_heads;
-  } else if (select.share == Selection::kLayer) {
+  } else if (select.share == ChunkSelection::Share::kLayer) {
     num_heads = g.num_heads;
     first_head = 0;
   }
@@ -66,7 +66,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   for (int64_t tile = FirstTile(); tile * kTileTokens <= size; tile += TilesPerGrid()) {
     const int64_t chunk = tile * kTileTokens + lane % kTileTokens;
     float score = 0;
-    if (select.order == Selection::kRandom) {
+    if (select.order == ChunkSelection::Order::kRandom) {
       score = lane < kTileTokens ? RandomScore(layer, first_head, at.i, chunk) : 0.0f;
     } else {
       for (int h = first_head; h < first_head + num_heads; ++h) {
@@ -100,9 +100,9 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
   const int half = g.half();
   for (int m = threadIdx.x; m < half; m += blockDim.x) {
     Pair p = {from[m], from[m + half]};
-    if (g.query_form == QueryForm::kCocaNorm) {
+    if (g.coca_query == CocaQuery::kNorm) {
       p.x = p.y = (p.x * p.x + p.y * p.y) / 2;
-    } else if (g.query_form == QueryForm::kCocaMean) {
+    } else if (g.coca_query == CocaQuery::kMean) {
       const float mean = (p.x + p.y) / 2;
       p.x = p.y = mean * mean;
     }

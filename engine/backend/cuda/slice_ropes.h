@@ -22,10 +22,6 @@ class SliceRopes {
   absl::StatusOr<Ropes> Get(const SequenceSlice& slice);
 
  private:
-  const Rotary& RotaryOf(const SequenceSlice& slice);
-  // The largest distance, in tokens, that a query of the slice is turned by.
-  int64_t ReachOf(const SequenceSlice& slice) const;
-
   const AttentionSetup& setup_;
   RopeCache cache_;
   Rotary dynamic_;

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <limits>
 
-#include "engine/attention/rope.h"
+#include "absl/strings/str_cat.h"
 #include "engine/attention/visible_keys.h"
 #include "engine/backend/cuda/tensor_shapes.h"
 #include "engine/base/status_macros.h"
@@ -31,12 +31,6 @@ constexpr int kAnyLayer = std::numeric_limits<int>::max();
 
 int64_t PowerOfTwo(int64_t value) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(value)));
-}
-
-bool SinksAreRotated(const AttentionPlan& plan) {
-  return std::any_of(plan.stages.begin(), plan.stages.end(), [](const AttentionStage& stage) {
-    return stage.keys == Keys::kSinks && stage.distance == Distance::kClamped;
-  });
 }
 
 bool CoversChunks(const AttentionPlan& plan, int64_t i) {
@@ -149,18 +143,20 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
   to.prompt_tokens = plan.prompt_tokens;
   to.first_page = from.first_page;
   to.num_sinks = plan.retention.num_sinks;
-  to.sinks_rotated = SinksAreRotated(plan);
+  to.sinks_rotated = std::any_of(plan.stages.begin(), plan.stages.end(),
+                                 [](const auto& stage) { return SinksAreRotated(stage); });
   to.raw_keys = plan.key_form == KeyForm::kRaw;
   to.entropy_first_layer =
       plan.entropy.base_length > 1 ? plan.entropy.first_layer : std::numeric_limits<int>::max();
   to.evidence = evidence;
   FOLIO_ASSIGN_OR_RETURN(const SliceRopes::Ropes ropes, ropes_.Get(from));
   SetRopes(ropes, &to);
-  SetStages(plan, *ropes.queries, &to);
+  FOLIO_RETURN_IF_ERROR(SetStages(plan, *ropes.queries, &to));
   to.list_begin = shape_.num_lists;
   Measure(from, &shape_);
-  SetSelection(plan, &to);
-  if (plan.selection.enabled()) to.pending = from.pending_queries->data->data();
+  to.selection = plan.selection;
+  to.top_tokens = plan.top_tokens;
+  if (plan.selection.enabled()) to.pending = from.pending_queries->data->as<float>();
   AddChunkTasks(from);
   const auto add = [&](std::span<const FrameId> list) {
     const size_t at = frames_.size();
@@ -191,8 +187,7 @@ void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
   int in_tiles = 0;
   if (GoesIntoTiles(from)) {
     in_tiles = from.num_rows;
-    while (in_tiles > 0 &&
-           folio::ChoosesTokens(plan, from.first_position + in_tiles - 1, kAnyLayer)) {
+    while (in_tiles > 0 && ChoosesTokens(plan, from.first_position + in_tiles - 1, kAnyLayer)) {
       --in_tiles;
     }
     AddTiles(from, in_tiles);
@@ -239,18 +234,16 @@ void StepImage::SetRopes(const SliceRopes::Ropes& ropes, Slice* to) const {
   to->summary_scale = scale * ropes.summaries->logit_factor();
 }
 
-void StepImage::SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to) {
-  for (const AttentionStage& stage : plan.stages) {
-    Stage& out = to->stages[to->num_stages++];
-    out.keys = static_cast<int>(stage.keys);
-    out.distance = static_cast<int>(stage.distance);
-    out.rows_begin = stage.rows_begin;
-    out.rows_end = stage.rows_end;
-    out.band_begin = stage.band_begin;
-    out.band_end = stage.band_end;
-    out.distance_limit = stage.distance_limit;
-    out.fixed = stage.distance == Distance::kPinned ? rope.fixed(stage.distance_limit) : nullptr;
+absl::Status StepImage::SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to) {
+  if (plan.stages.size() > kMaxStages) {
+    return absl::InternalError(absl::StrCat("a plan has ", plan.stages.size(),
+                                            " stages, kernels take at most ", kMaxStages));
   }
+  for (const AttentionStage& stage : plan.stages) {
+    const bool pinned = stage.distance == Distance::kPinned;
+    to->stages[to->num_stages++] = {stage, pinned ? rope.fixed(stage.distance_limit) : nullptr};
+  }
+  return absl::OkStatus();
 }
 
 void StepImage::Measure(const SequenceSlice& slice, StepShape* shape) const {
@@ -263,11 +256,10 @@ void StepImage::Measure(const SequenceSlice& slice, StepShape* shape) const {
     if (stage.keys == Keys::kContext && stage.CoversRow(last)) {
       visits += std::min(last, stage.band_end) / page_tokens + 1;
     } else if (stage.keys == Keys::kChunks) {
-      visits +=
-          int64_t{plan.selection.num_free_picks + 3} * plan.selection.chunk_tokens / page_tokens;
+      visits += int64_t{ChunksPerHead(plan.selection)} * plan.selection.chunk_tokens / page_tokens;
     } else if (stage.keys == Keys::kTopTokens) {
       const int64_t candidates =
-          std::max<int64_t>(1, last - stage.band_begin + 1 - plan.retention.num_sinks);
+          std::max<int64_t>(1, KeysOf(stage, plan.retention.num_sinks, last).size());
       shape->token_candidates = std::max(shape->token_candidates, candidates);
       shape->token_picks = std::max(shape->token_picks, plan.top_tokens.count);
     }
@@ -284,24 +276,6 @@ void StepImage::Measure(const SequenceSlice& slice, StepShape* shape) const {
   if (!GoesIntoTiles(slice)) return;
   shape->num_lists += static_cast<int>(end / select.chunk_tokens + 1);
   shape->num_choosing_rows += slice.num_rows;
-}
-
-void StepImage::SetSelection(const AttentionPlan& plan, Slice* to) {
-  const ChunkSelection& select = plan.selection;
-  Selection& out = to->selection;
-  out.chunk_tokens = select.chunk_tokens;
-  out.num_free_picks = select.num_free_picks;
-  out.scorer = static_cast<int>(select.scorer);
-  out.share = static_cast<int>(select.share);
-  out.order = static_cast<int>(select.order);
-  out.first_chunk = select.first_chunk;
-  out.prompt_skips_self = select.prompt_skips_self;
-  out.decode_boundary = select.decode_boundary;
-  out.frames_per_tile = FramesPerSummaryTile(select);
-  out.top_count = plan.top_tokens.count;
-  out.top_first_layer = plan.top_tokens.first_layer;
-  out.top_all_rows = plan.top_tokens.all_rows;
-  out.top_all_or_none = plan.top_tokens.all_or_none;
 }
 
 void StepImage::AddChunkTasks(const SequenceSlice& from) {

@@ -72,8 +72,7 @@ class StepImage {
  private:
   absl::Status AddSlice(const SequenceSlice& from, EvidencePick* evidence);
   void SetRopes(const SliceRopes::Ropes& ropes, Slice* to) const;
-  void SetSelection(const AttentionPlan& plan, Slice* to);
-  static void SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to);
+  static absl::Status SetStages(const AttentionPlan& plan, const DeviceRope& rope, Slice* to);
   void AddChunkTasks(const SequenceSlice& from);
   void AddRows(const SequenceSlice& from, Slice* to);
   bool GoesIntoTiles(const SequenceSlice& from) const;

@@ -7,7 +7,6 @@ namespace folio::cuda {
 namespace {
 
 static_assert(sizeof(EvidencePick) == sizeof(ChunkPicks::Pick));
-static_assert(kMaxTops == kMaxTopLogprobs);
 
 constexpr int64_t kSampleBytes = sizeof(SampleResult);
 constexpr int64_t kTopBytes = sizeof(TopLogprobs);
@@ -58,7 +57,7 @@ void StepResults::Begin(const StepBatch& batch, int num_logits) {
   begun_.slot = slot;
   for (const LogitsTask& task : batch.logits) {
     begun_.num_tops.push_back(
-        task.sampling == nullptr ? 0 : std::clamp(task.num_top_logprobs, 0, kMaxTops));
+        task.sampling == nullptr ? 0 : std::clamp(task.num_top_logprobs, 0, kMaxTopLogprobs));
   }
   for (const SequenceSlice& slice : batch.slices) {
     const int64_t count = NumPicks(slice);

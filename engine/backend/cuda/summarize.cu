@@ -60,20 +60,20 @@ class Summarizer {
 
   FOLIO_DEVICE void Run() {
     switch (s_.selection.scorer) {
-      case Selection::kLongHeads:
+      case ChunkSelection::Scorer::kLongHeads:
         MeanOutput();
         ScoreByMean();
         Softmax();
         WriteWeightedKeys();
         break;
-      case Selection::kMeanKey:
+      case ChunkSelection::Scorer::kMeanKey:
         for (int t = threadIdx.x; t < w_; t += kThreads) {
           weights_[t] = 1.0f / static_cast<float>(w_);
         }
         __syncthreads();
         WriteWeightedKeys();
         break;
-      case Selection::kQuest:
+      case ChunkSelection::Scorer::kQuest:
         WriteExtremes();
         break;
       default:
@@ -205,7 +205,8 @@ class Summarizer {
   }
 
   FOLIO_DEVICE void Write(int which, int m, Pair p) const {
-    const int frame = s_.summaries[chunk_ / kTileTokens * s_.selection.frames_per_tile + which];
+    const int frame =
+        s_.summaries[chunk_ / kTileTokens * FramesPerSummaryTile(s_.selection) + which];
     float* tile = g_.Summary(frame, a_.layer, head_) + chunk_ % kTileTokens;
     tile[m * kTileTokens] = p.x;
     tile[(m + g_.half()) * kTileTokens] = p.y;

@@ -9,7 +9,7 @@ namespace folio::cuda {
 
 // Whether they can read a cache at all.
 inline bool HasTensorShape(const Geometry& g) {
-  if (g.cache != Cache::kBf16 || g.paired_keys || g.query_form != QueryForm::kPlain) return false;
+  if (g.cache != Cache::kBf16 || g.paired_keys || g.coca_query != CocaQuery::kNone) return false;
   if (g.page_tokens % 64 == 0) {
     return g.head_dim == 32 || g.head_dim == 64 || g.head_dim == 128 || g.head_dim == 256;
   }

@@ -47,7 +47,7 @@ class StageParts {
   }
   // Where query i stands, from the anchor of the tile.
   FOLIO_DEVICE int BaseOf(int64_t i) const {
-    if (stage_.distance == Stage::kClamped && i > stage_.distance_limit) i = stage_.distance_limit;
+    i = QueryPosition(stage_, i);
     return i < anchor_ ? 0 : static_cast<int>(i - anchor_);
   }
 
@@ -95,26 +95,21 @@ class StageParts {
   FOLIO_DEVICE void SetContext(int64_t last) {
     anchor_ = first_ / g_.page_tokens * g_.page_tokens;
     if (last < stage_.band_begin) return;
-    const int64_t oldest = stage_.band_end > first_ ? 0 : first_ - stage_.band_end + 1;
-    first_page_ = oldest / g_.page_tokens;
+    first_page_ = KeysOf(stage_, s_.num_sinks, first_).begin / g_.page_tokens;
     if (first_page_ < s_.first_page) first_page_ = s_.first_page;
     const int64_t pages = (last - stage_.band_begin) / g_.page_tokens - first_page_ + 1;
     num_pages_ = pages > 0 ? pages : 0;
   }
 
   FOLIO_DEVICE void SetSinks(int64_t last) {
-    int64_t at = first_;
-    if (stage_.distance == Stage::kClamped && at > stage_.distance_limit)
-      at = stage_.distance_limit;
-    anchor_ = at / g_.page_tokens * g_.page_tokens;
-    int64_t end = last - stage_.band_begin + 1;
-    if (end > s_.num_sinks) end = s_.num_sinks;
-    num_pages_ = end > 0 ? (end + g_.page_tokens - 1) / g_.page_tokens : 0;
+    anchor_ = QueryPosition(stage_, first_) / g_.page_tokens * g_.page_tokens;
+    const int64_t end = KeysOf(stage_, s_.num_sinks, last).end;
+    num_pages_ = (end + g_.page_tokens - 1) / g_.page_tokens;
   }
 
   FOLIO_DEVICE void SetChunks(int num_picks) {
-    const Selection& select = s_.selection;
-    view_ = ViewOf(select, first_, true);
+    const ChunkSelection& select = s_.selection;
+    view_ = ViewChunks(select, first_, true);
     anchor_ = view_.own * select.chunk_tokens;
     num_picks_ = num_picks;
     num_pages_ = (view_.num_forced + 1) * (select.chunk_tokens / g_.page_tokens);
@@ -129,9 +124,9 @@ class StageParts {
     const int in_chunk = page % pages_per_chunk;
     const bool own = slot == view_.num_forced;
     const int64_t chunk = own ? view_.own : view_.forced[slot];
-    const bool has_first = view_.num_forced > 0 && view_.forced[0] == 0;
     // The picks stand between the first chunk and the others.
-    const int slots_after = view_.num_forced - slot + (has_first && slot == 0 ? num_picks_ : 0);
+    const int slots_after =
+        view_.num_forced - slot + (view_.forces_first() && slot == 0 ? num_picks_ : 0);
     part->turn = slots_after * pages_per_chunk - in_chunk;
     part->all = !own;
     part->lo = -kFar;
@@ -200,7 +195,7 @@ FOLIO_KERNEL void __launch_bounds__(kTileWarps* kWarp)
         [&](int at, TilePart* part) { parts.Get(at, part); },
         [&](int r) {
           const int rel = r / a.heads_per_tile;
-          return block.rows()[r].row >= 0 && stage.Covers(first + rel) ? rel : -1;
+          return block.rows()[r].row >= 0 && stage.CoversRow(first + rel) ? rel : -1;
         });
   }
   block.Finish([&](int r) -> Destination {

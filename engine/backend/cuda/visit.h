@@ -35,7 +35,7 @@ class Visits {
         kv_head_(kv_head),
         i_(s.first_position + row - s.row_begin) {
     for (int stage = 0; stage < s_.num_stages; ++stage) {
-      counts_[stage] = s_.stages[stage].Covers(i_) ? CountOf(s_.stages[stage]) : 0;
+      counts_[stage] = s_.stages[stage].CoversRow(i_) ? CountOf(s_.stages[stage]) : 0;
       count_ += counts_[stage];
     }
   }
@@ -53,16 +53,11 @@ class Visits {
 
  private:
   FOLIO_DEVICE int64_t FirstPage(const Stage& stage) const {
-    const int64_t oldest = stage.band_end > i_ ? 0 : i_ - stage.band_end + 1;
-    const int64_t page = oldest / g_.page_tokens;
+    const int64_t page = KeysOf(stage, s_.num_sinks, i_).begin / g_.page_tokens;
     return page > s_.first_page ? page : s_.first_page;
   }
-  FOLIO_DEVICE int64_t SinkEnd(const Stage& stage) const {
-    const int64_t end = i_ - stage.band_begin + 1;
-    return end < s_.num_sinks ? end : s_.num_sinks;
-  }
   FOLIO_DEVICE int PagesPerChunk() const { return s_.selection.chunk_tokens / g_.page_tokens; }
-  FOLIO_DEVICE int ChunksPerHead() const { return s_.selection.num_free_picks + 3; }
+  FOLIO_DEVICE int ChunksPerHead() const { return folio::ChunksPerHead(s_.selection); }
 
   FOLIO_DEVICE int64_t CountOf(const Stage& stage) const {
     if (stage.keys == Stage::kChunks) {
@@ -74,10 +69,11 @@ class Visits {
       return pages > 0 ? pages : 0;
     }
     if (stage.keys == Stage::kSinks) {
-      const int64_t end = SinkEnd(stage);
-      return end > 0 ? (end + g_.page_tokens - 1) / g_.page_tokens : 0;
+      const int64_t end = KeysOf(stage, s_.num_sinks, i_).end;
+      return (end + g_.page_tokens - 1) / g_.page_tokens;
     }
-    return ChoosesTokens(s_, i_, layer_) ? int64_t{g_.group()} * s_.selection.top_count : 0;
+    const bool chooses = ChoosesTokens(s_.top_tokens, s_.prompt_tokens, i_, layer_);
+    return chooses ? int64_t{g_.group()} * s_.top_tokens.count : 0;
   }
 
   FOLIO_DEVICE void SetPage(int frame, Visit* visit) const {
@@ -96,14 +92,13 @@ class Visits {
       visit->base = stage.fixed;
       return;
     }
-    if (g_.query_form == QueryForm::kCocaRaw) {
+    if (g_.coca_query == CocaQuery::kRaw) {
       visit->base = nullptr;
       visit->turn = page == 0 ? nullptr : s_.rope.pages.At(page, half);
       visit->turn_sign = -1.0f;
       return;
     }
-    int64_t at = i_;
-    if (stage.distance == Stage::kClamped && at > stage.distance_limit) at = stage.distance_limit;
+    const int64_t at = QueryPosition(stage, i_);
     visit->base = s_.rope.positions.At(at % g_.page_tokens, half);
     if (pages_between != 0) visit->turn = s_.rope.pages.At(pages_between, half);
   }
@@ -125,10 +120,10 @@ class Visits {
   FOLIO_DEVICE bool MakeContext(const Stage& stage, int64_t v, Visit* visit) const {
     const int64_t page = FirstPage(stage) + v;
     const int64_t start = page * g_.page_tokens;
-    const int64_t begin = stage.band_end > i_ ? 0 : i_ - stage.band_end + 1;
-    const int64_t end = i_ - stage.band_begin + 1;
-    visit->lo = begin > start ? static_cast<int>(begin - start) : 0;
-    visit->hi = end - start < g_.page_tokens ? static_cast<int>(end - start) : g_.page_tokens;
+    const KeyRange keys = KeysOf(stage, s_.num_sinks, i_);
+    visit->lo = keys.begin > start ? static_cast<int>(keys.begin - start) : 0;
+    visit->hi =
+        keys.end - start < g_.page_tokens ? static_cast<int>(keys.end - start) : g_.page_tokens;
     SetPage(s_.pages[page - s_.first_page], visit);
     SetTurn(stage, i_ / g_.page_tokens - page, page, visit);
     visit->turn_keys = (s_.raw_keys || g_.paired_keys) && !visit->pinned;
@@ -138,8 +133,8 @@ class Visits {
 
   FOLIO_DEVICE bool MakeSinks(const Stage& stage, int64_t page, Visit* visit) const {
     const int64_t start = page * g_.page_tokens;
-    const int64_t left = SinkEnd(stage) - start;
-    const int64_t at = i_ < stage.distance_limit ? i_ : stage.distance_limit;
+    const int64_t left = KeysOf(stage, s_.num_sinks, i_).end - start;
+    const int64_t at = QueryPosition(stage, i_);
     visit->lo = 0;
     visit->hi = left < g_.page_tokens ? static_cast<int>(left) : g_.page_tokens;
     SetPage(s_.sinks[page], visit);
@@ -150,22 +145,21 @@ class Visits {
   }
 
   FOLIO_DEVICE bool MakeChunk(const Stage& stage, int64_t v, Visit* visit) const {
-    const Selection& select = s_.selection;
+    const ChunkSelection& select = s_.selection;
     const int64_t w = select.chunk_tokens;
     const int pages_per_chunk = PagesPerChunk();
     const int64_t page = v % pages_per_chunk;
     const int slot = static_cast<int>(v / pages_per_chunk % ChunksPerHead());
     visit->head = static_cast<int>(v / pages_per_chunk / ChunksPerHead());
     const int64_t at = int64_t{row_} * g_.num_heads + kv_head_ * g_.group() + visit->head;
-    const ChunkView view = ViewOf(select, i_, i_ < s_.prompt_tokens);
+    const ChunkView view = ViewChunks(select, i_, i_ < s_.prompt_tokens);
     const int num_picks = picks_.counts[at];
     const int num_others = num_picks + view.num_forced;
     if (slot > num_others) return false;
     // Ascending: the first, the picks, the previous, the own one.
-    const bool has_first = view.num_forced > 0 && view.forced[0] == 0;
     int64_t chunk = view.own;
     if (slot < num_others) {
-      const int pick = slot - (has_first ? 1 : 0);
+      const int pick = slot - (view.forces_first() ? 1 : 0);
       if (pick < 0) {
         chunk = 0;
       } else if (pick < num_picks) {
@@ -189,8 +183,8 @@ class Visits {
   }
 
   FOLIO_DEVICE bool MakeToken(const Stage& stage, int64_t v, Visit* visit) const {
-    visit->head = static_cast<int>(v / s_.selection.top_count);
-    const int pick = static_cast<int>(v % s_.selection.top_count);
+    visit->head = static_cast<int>(v / s_.top_tokens.count);
+    const int pick = static_cast<int>(v % s_.top_tokens.count);
     const int64_t at = int64_t{row_} * g_.num_heads + kv_head_ * g_.group() + visit->head;
     if (pick >= tokens_.counts[at]) return false;
     const int64_t token = tokens_.chosen[at * tokens_.capacity + pick];

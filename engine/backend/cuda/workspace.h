@@ -16,14 +16,13 @@ class Workspace {
   // Grows to `count` values of T. Errors: RESOURCE_EXHAUSTED, and it is as large as it was.
   template <typename T>
   absl::Status Reserve(int64_t count) {
-    const int64_t before = buffer_.size();
-    const auto floats =
-        (count * static_cast<int64_t>(sizeof(T)) + 3) / static_cast<int64_t>(sizeof(float));
-    if (before >= floats) return absl::OkStatus();
+    const int64_t before = buffer_.num_bytes();
+    const int64_t wanted = count * static_cast<int64_t>(sizeof(T));
+    if (before >= wanted) return absl::OkStatus();
     // The device may not have room for both.
     buffer_ = Buffer();
     memory_->NoteMove();
-    absl::StatusOr<Buffer> grown = Buffer::Create(memory_, floats);
+    absl::StatusOr<Buffer> grown = Buffer::Create(memory_, wanted);
     if (grown.ok()) {
       buffer_ = *std::move(grown);
       return absl::OkStatus();
@@ -41,9 +40,9 @@ class Workspace {
       memory_->Note("no memory for the workspace; lower --kv-bytes");
       return nullptr;
     }
-    return reinterpret_cast<T*>(buffer_.data());
+    return buffer_.as<T>();
   }
-  int64_t bytes() const { return buffer_.size() * static_cast<int64_t>(sizeof(float)); }
+  int64_t bytes() const { return buffer_.num_bytes(); }
 
  private:
   CudaMemory* const memory_;

@@ -6,6 +6,7 @@
 
 #include "engine/backend/cpu/isa.h"
 #include "engine/tensor/tensor_view.h"
+#include "engine/types/limits.h"
 
 namespace folio::cpu {
 
@@ -14,14 +15,14 @@ inline constexpr int kPanel = 32;
 // Rows of queries that share one load of a key or value.
 inline constexpr int kQueryRows = 8;
 
-inline constexpr int kMaxPageTokens = 256;
 inline constexpr int kMultiplyAddChains = 12;
 
 // Products of `num_rows` rows with panels [panel_begin, panel_end) of a packed matrix.
 //   panels  [panel][inputs/2 pairs][32 outputs]: bf16 as pairs [2 vectors][16 outputs][2 inputs];
 //           fp32, fp16 as [2 inputs][32 outputs]
-//   x       blocks of matmul_rows rows packed by pack_x; the block of row r starts at x + r * 2 *
-//   num_pairs y       [num_rows][num_outputs]; bias may be null
+//   x       blocks of matmul_rows rows packed by pack_x; that of row r starts at
+//           x + r * 2 * num_pairs
+//   y       [num_rows][num_outputs]; bias may be null
 struct MatMulArgs {
   const std::byte* panels = nullptr;
   int64_t panel_bytes = 0;
