@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -83,21 +85,29 @@ class Maker {
 bool IsSynthetic(const std::string& model) { return absl::StartsWith(model, kPrefix); }
 
 absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model) {
-  const std::string name = model.substr(std::size(kPrefix) - 1);
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(model.substr(std::size(kPrefix) - 1), absl::MaxSplits('/', 1));
+  const auto& [name, layers] = parts;
   const Shape* shape = std::find_if(std::begin(kShapes), std::end(kShapes),
-                                    [&](const Shape& one) { return name == one.name; });
+                                    [&](const Shape& one) { return parts.first == one.name; });
   if (shape == std::end(kShapes)) {
     const auto add_name = [](std::string* out, const Shape& one) { out->append(one.name); };
     return absl::InvalidArgumentError(
         absl::StrCat("there is no synthetic model '", name, "', but ",
                      absl::StrJoin(std::span<const Shape>(kShapes), ", ", add_name)));
   }
+  int num_layers = shape->num_layers;
+  if (absl::StrContains(model, '/') && (!absl::SimpleAtoi(layers, &num_layers) || num_layers < 1 ||
+                                        num_layers > shape->num_layers)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", model, "': the number after / is one of layers, 1 to ", shape->num_layers));
+  }
   FOLIO_ASSIGN_OR_RETURN(
       ModelConfig config,
       ParseModelConfig(absl::StrCat(
           R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu")",
           R"(, "hidden_size": )", shape->hidden_size, R"(, "intermediate_size": )",
-          shape->intermediate_size, R"(, "num_hidden_layers": )", shape->num_layers,
+          shape->intermediate_size, R"(, "num_hidden_layers": )", num_layers,
           R"(, "num_attention_heads": )", shape->num_heads, R"(, "num_key_value_heads": )",
           shape->num_kv_heads, R"(, "vocab_size": )", shape->vocab_size,
           R"(, "max_position_embeddings": )", shape->trained_length, R"(, "rope_theta": )",

@@ -14,10 +14,11 @@ namespace folio {
 // itself. They say nothing, but cost what the real one costs: speed can be measured without 13 GB
 // of files.
 
-// "synthetic:llama-2-7b".
+// "synthetic:llama-2-7b"; "synthetic:llama-2-7b/2" has two of its layers.
 bool IsSynthetic(const std::string& model);
 
-// Errors: INVALID_ARGUMENT with the names there are.
+// Errors: INVALID_ARGUMENT with the names there are, or for a number of layers outside 1 .. the
+// model's.
 absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model);
 
 // bf16; the same numbers on every backend. Errors: RESOURCE_EXHAUSTED.

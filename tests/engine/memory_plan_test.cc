@@ -2,6 +2,7 @@
 
 #include "engine/kv/kv_store.h"
 #include "engine/model/synthetic_model.h"
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace folio {
@@ -61,6 +62,14 @@ TEST(SyntheticModel, AnUnknownNameListsTheKnownOnes) {
   const auto config = SyntheticConfig("synthetic:gpt-5");
   EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(config.status().message().find("llama-2-7b"), std::string::npos);
+}
+
+TEST(SyntheticModel, HasAsManyLayersAsAreAskedFor) {
+  EXPECT_EQ(SyntheticConfig("synthetic:llama-2-7b/2")->shape.num_layers, 2);
+  for (const char* name : {"/", "/0", "/33", "/two", "/2/2"}) {
+    const auto config = SyntheticConfig(absl::StrCat("synthetic:llama-2-7b", name));
+    EXPECT_EQ(config.status().code(), absl::StatusCode::kInvalidArgument) << name;
+  }
 }
 
 }  // namespace

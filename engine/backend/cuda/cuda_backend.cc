@@ -13,6 +13,8 @@
 #include "engine/backend/cuda/step_graphs.h"
 #include "engine/backend/cuda/step_image.h"
 #include "engine/backend/cuda/step_results.h"
+#include "engine/backend/cuda/verb_clock.h"
+#include "engine/backend/verb_timer.h"
 #include "engine/base/status_macros.h"
 #include "engine/types/geometry_check.h"
 
@@ -44,7 +46,7 @@ class CudaMatrix final : public PackedMatrix {
   const int64_t cols_;
 };
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public VerbTimer {
  public:
   explicit CudaBackend(std::unique_ptr<CudaMemory> memory)
       : memory_(std::move(memory)), operands_(memory_.get()), graphs_(memory_.get()) {}
@@ -72,6 +74,7 @@ class CudaBackend final : public Backend {
     if (results_) results_->Receive(samples);
   }
   bool runs_ahead() const override { return true; }
+  std::vector<VerbTime> TimeVerbs(absl::FunctionRef<void()> steps) override;
   void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
@@ -89,7 +92,11 @@ class CudaBackend final : public Backend {
 
  private:
   cuda::Stream stream() const { return memory_->stream(); }
-  void Check() { memory_->Note(cuda::LaunchError()); }
+  // After the launches of a verb.
+  void Check(const char* verb = __builtin_FUNCTION()) {
+    memory_->CheckLaunches(verb);
+    if (clock_) clock_->Mark(verb);
+  }
   const StepBatch& Padded(const StepBatch& batch);
 
   // Freed last: everything else lies in it.
@@ -109,6 +116,7 @@ class CudaBackend final : public Backend {
     int64_t num_picks = 0;
   };
   Needs needs_;
+  std::optional<cuda::VerbClock> clock_;  // while verbs are timed
   StepBatch padded_;
 };
 
@@ -216,12 +224,23 @@ void CudaBackend::StartStep(const StepBatch& batch,
   attention_->BeginStep(*image_);
   operands_.BeginStep();
   const auto launch = [&] { verbs(step); };
-  if (repeats) {
+  if (clock_) {
+    clock_->Begin();
+    launch();
+  } else if (repeats) {
     graphs_.Run(image_->shape(), launch);
   } else {
     launch();
   }
   results_->SendBack();
+}
+
+std::vector<VerbTimer::VerbTime> CudaBackend::TimeVerbs(absl::FunctionRef<void()> steps) {
+  clock_.emplace(memory_.get());
+  steps();
+  std::vector<VerbTime> times = clock_->Take();
+  clock_.reset();
+  return times;
 }
 
 void CudaBackend::Embed(const StepBatch& batch, const PackedMatrix& table, float* out) {
@@ -264,17 +283,19 @@ void CudaBackend::MatMul(const PackedMatrix& packed, const float* x, int num_row
   const float* added = bias.empty() ? nullptr : bias.data();
   const bool add = output == Output::kAdd;
   operands_.Forget(y);
+  // Which matrix it is costs more than all other verbs differ in.
+  const std::string verb = clock_ ? absl::StrCat("MatMul ", outputs, "x", inputs) : "MatMul";
   if (cuda::GemvTakes(matrix.dtype(), num_rows, inputs)) {
     cuda::Gemv(stream(), matrix.dtype(), matrix.data(), x, num_rows, inputs, outputs, added, add,
                y);
-    return Check();
+    return Check(verb.c_str());
   }
   const void* operand = operands_.Get(matrix.dtype(), x, int64_t{num_rows} * inputs);
   if (operand == nullptr) return;
-  memory_->Note(cuda::MatMul(
-      stream(), memory_->blas(),
-      {matrix.dtype(), matrix.data(), operand, num_rows, inputs, outputs, added, add, y}));
-  Check();
+  memory_->NoteIn(verb.c_str(), cuda::MatMul(stream(), memory_->blas(),
+                                             {matrix.dtype(), matrix.data(), operand, num_rows,
+                                              inputs, outputs, added, add, y}));
+  Check(verb.c_str());
 }
 
 void CudaBackend::SwiGlu(const float* gate_up, int num_rows, int width, float* out) {

@@ -3,10 +3,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "engine/backend/cuda/switches.h"
+#include "engine/base/status_macros.h"
 
 namespace folio::cuda {
 
 absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Open(int ordinal) {
+  FOLIO_ASSIGN_OR_RETURN(const Switches switches, SwitchesOfEnvironment());
   Error why = nullptr;
   const int count = NumDevices(&why);
   if (ordinal >= count) {
@@ -15,7 +18,8 @@ absl::StatusOr<std::unique_ptr<CudaMemory>> CudaMemory::Open(int ordinal) {
         why == nullptr ? "" : why, "; use --device cpu, or install a driver of R580 or newer"));
   }
   auto memory = std::unique_ptr<CudaMemory>(new CudaMemory);
-  memory->Note(OpenDevice(ordinal, &memory->info_, &memory->stream_, &memory->blas_));
+  memory->switches_ = switches;
+  memory->Note(OpenDevice(ordinal, switches, &memory->info_, &memory->stream_, &memory->blas_));
   if (!memory->status_.ok()) return memory->status_;
   memory->available_bytes_ = memory->info_.free_bytes;
   return memory;
@@ -41,7 +45,7 @@ void CudaMemory::Free(std::byte* base, int64_t bytes) {
 }
 
 void CudaMemory::Copy(std::byte* to, const std::byte* from, int64_t bytes) {
-  Note(cuda::Copy(stream_, to, from, bytes));
+  NoteIn("Copy", cuda::Copy(stream_, to, from, bytes));
 }
 
 void CudaMemory::Write(std::byte* to, const void* host, int64_t bytes) {
@@ -56,14 +60,14 @@ std::span<const float> CudaMemory::Read(const float* from, int64_t count) {
 }
 
 void CudaMemory::WriteAsync(void* to, const void* host, int64_t bytes) {
-  Note(CopyIn(stream_, to, host, bytes));
+  NoteIn("WriteAsync", CopyIn(stream_, to, host, bytes));
 }
 
 void CudaMemory::ReadAsync(void* host, const void* from, int64_t bytes) {
-  Note(CopyOut(stream_, host, from, bytes));
+  NoteIn("ReadAsync", CopyOut(stream_, host, from, bytes));
 }
 
-void CudaMemory::Finish() { Note(cuda::Finish(stream_)); }
+void CudaMemory::Finish() { NoteIn("Finish", cuda::Finish(stream_)); }
 
 bool CudaMemory::BeginRecording() {
   recording_failed_ = cuda::BeginRecording(stream_) != nullptr;
@@ -79,6 +83,22 @@ Graph CudaMemory::EndRecording() {
   LaunchError();  // is forgotten with it
   FreeGraph(graph);
   return nullptr;
+}
+
+void CudaMemory::CheckLaunches(const char* verb) {
+  NoteIn(verb, LaunchError());
+  if (switches_.sync) NoteIn(verb, cuda::Finish(stream_));
+}
+
+void CudaMemory::NoteIn(const char* verb, Error error) {
+  if (error == nullptr || !status_.ok()) return;
+  Note(error);
+  if (status_.ok()) return;  // of a recording
+  status_ = absl::InternalError(
+      switches_.sync
+          ? absl::StrCat("CUDA: ", error, ", in ", verb)
+          : absl::StrCat("CUDA: ", error, ", noticed in ", verb,
+                         "; the environment variable FOLIO_CUDA_SYNC=1 finds verb and kernel"));
 }
 
 void CudaMemory::Note(Error error) {

@@ -35,6 +35,11 @@ class CudaMemory final : public Memory {
   int64_t num_moves() const { return num_moves_; }
   // Keeps the first error.
   void Note(Error error);
+  // The same of an error that work on the device may have made: `verb` noticed it, and is at fault
+  // if every launch is waited for.
+  void NoteIn(const char* verb, Error error);
+  // After the launches of a verb.
+  void CheckLaunches(const char* verb);
 
   // Between the two calls nothing runs, and errors are those of the recording alone.
   bool BeginRecording();
@@ -42,6 +47,7 @@ class CudaMemory final : public Memory {
   Graph EndRecording();
   const absl::Status& status() const { return status_; }
 
+  const Switches& switches() const { return switches_; }
   const DeviceInfo& info() const { return info_; }
   Stream stream() const { return stream_; }
   void* blas() const { return blas_; }
@@ -49,6 +55,7 @@ class CudaMemory final : public Memory {
  private:
   CudaMemory() = default;
 
+  Switches switches_;
   DeviceInfo info_;
   Stream stream_ = nullptr;
   void* blas_ = nullptr;

@@ -1,4 +1,7 @@
+#include <cxxabi.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "engine/backend/cuda/blas.h"
@@ -7,6 +10,7 @@
 namespace folio::cuda {
 
 bool launches_overlap = false;
+bool launches_wait = false;
 
 namespace {
 
@@ -18,6 +22,18 @@ Error ErrorOf(cudaError_t code) {
 }
 
 cudaError_t refused_launch = cudaSuccess;
+const void* refused_kernel = nullptr;
+
+// "error, in kernel NAME".
+Error WithKernel(Error error, const void* kernel) {
+  static char words[512];
+  const char* symbol = nullptr;
+  if (error == nullptr || cudaFuncGetName(&symbol, kernel) != cudaSuccess) return error;
+  char* readable = abi::__cxa_demangle(symbol, nullptr, nullptr, nullptr);
+  std::snprintf(words, sizeof(words), "%s, in kernel %s", error, readable ? readable : symbol);
+  std::free(readable);
+  return words;
+}
 
 cudaStream_t Native(Stream stream) { return static_cast<cudaStream_t>(stream); }
 
@@ -46,7 +62,8 @@ int NumDevices(Error* why) {
   return *why == nullptr ? count : 0;
 }
 
-Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas) {
+Error OpenDevice(int ordinal, const Switches& switches, DeviceInfo* info, Stream* stream,
+                 void** blas) {
   if (Error e = ErrorOf(cudaSetDevice(ordinal))) return e;
   cudaDeviceProp properties;
   if (Error e = ErrorOf(cudaGetDeviceProperties(&properties, ordinal))) return e;
@@ -59,7 +76,9 @@ Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas) {
   cudaStream_t made = nullptr;
   if (Error e = ErrorOf(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking))) return e;
   *stream = made;
-  TryOverlap(properties.major, *stream);
+  launches_wait = switches.sync;
+  launches_overlap = false;
+  if (switches.overlap) TryOverlap(properties.major, *stream);
   if (Error e = OpenBlas(blas)) return e;
   size_t free_bytes = 0;
   size_t total_bytes = 0;
@@ -119,10 +138,29 @@ Error WaitFor(Event event) {
   return ErrorOf(cudaEventSynchronize(static_cast<cudaEvent_t>(event)));
 }
 
-void NoteLaunch(cudaError_t code) {
-  if (refused_launch == cudaSuccess) refused_launch = code;
+Error MakeTimer(Event* event) {
+  cudaEvent_t made = nullptr;
+  const Error e = ErrorOf(cudaEventCreateWithFlags(&made, cudaEventDefault));
+  *event = made;
+  return e;
 }
-Error LaunchError() { return ErrorOf(std::exchange(refused_launch, cudaSuccess)); }
+Error SecondsBetween(Event begin, Event end, double* seconds) {
+  float milliseconds = 0;
+  const Error e = ErrorOf(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(begin),
+                                               static_cast<cudaEvent_t>(end)));
+  *seconds = milliseconds * 1e-3;
+  return e;
+}
+
+void NoteLaunch(cudaError_t code, const void* kernel, Stream stream) {
+  if (code == cudaSuccess && launches_wait) code = cudaStreamSynchronize(Native(stream));
+  if (code == cudaSuccess || refused_launch != cudaSuccess) return;
+  refused_launch = code;
+  refused_kernel = kernel;
+}
+Error LaunchError() {
+  return WithKernel(ErrorOf(std::exchange(refused_launch, cudaSuccess)), refused_kernel);
+}
 
 Error BeginRecording(Stream stream) {
   return ErrorOf(cudaStreamBeginCapture(Native(stream), cudaStreamCaptureModeThreadLocal));

@@ -23,11 +23,19 @@ struct DeviceInfo {
   int64_t free_bytes = 0;
 };
 
+// What is turned off to find a fault, or to see what it brings (switches.h).
+struct Switches {
+  bool graphs = true;   // steps are recorded
+  bool overlap = true;  // launches overlap, where the device can (programmatic dependent launch)
+  bool sync = false;    // every launch is waited for
+};
+
 // Devices that can be used now; 0 without a driver, and then `why` says so.
 int NumDevices(Error* why);
 
 // One device with one stream, on which everything runs in order.
-Error OpenDevice(int ordinal, DeviceInfo* info, Stream* stream, void** blas);
+Error OpenDevice(int ordinal, const Switches& switches, DeviceInfo* info, Stream* stream,
+                 void** blas);
 void CloseDevice(Stream stream, void* blas);
 
 // Device memory, freed once what was launched before is done.
@@ -50,7 +58,12 @@ Error MakeEvent(Event* event);
 void FreeEvent(Event event);
 Error Record(Stream stream, Event event);
 Error WaitFor(Event event);
-// The first launch that was refused since the last call.
+// An event that notes when the device reached it; recording it costs more.
+Error MakeTimer(Event* event);
+// After Finish.
+Error SecondsBetween(Event begin, Event end, double* seconds);
+// The first launch that was refused since the last call, or that failed while it was waited for,
+// with the name of its kernel.
 Error LaunchError();
 
 // A product with a weight matrix; x is in the format of the weights.

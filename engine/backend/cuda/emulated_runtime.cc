@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -32,6 +33,8 @@ struct EmulatedStream {
 struct EmulatedEvent {
   EmulatedStream* stream = nullptr;
   int64_t place = 0;
+  // When the stream got there; null: not asked for.
+  std::shared_ptr<double> milliseconds;
 };
 
 namespace {
@@ -270,8 +273,9 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return Report(cudaSuccess);
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   *event = new EmulatedEvent;
+  if ((flags & cudaEventDisableTiming) == 0) (*event)->milliseconds = std::make_shared<double>(0);
   return Report(cudaSuccess);
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -279,7 +283,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return Report(cudaSuccess);
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  *event = {stream, stream->num_enqueued};
+  if (event->milliseconds != nullptr) {
+    Enqueue(stream, [at = event->milliseconds] {
+      const auto now = std::chrono::steady_clock::now().time_since_epoch();
+      *at = std::chrono::duration<double, std::milli>(now).count();
+    });
+  }
+  event->stream = stream;
+  event->place = stream->num_enqueued;
   return Report(cudaSuccess);
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
@@ -288,8 +299,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return Report(cudaSuccess);
 }
 
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (begin->milliseconds == nullptr || end->milliseconds == nullptr) {
+    return Report(cudaErrorInvalidValue);
+  }
+  *milliseconds = static_cast<float>(*end->milliseconds - *begin->milliseconds);
+  return Report(cudaSuccess);
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (emulated.captures_fail_to_begin) return Report(cudaErrorStreamCaptureUnsupported);
+  ++emulated.num_captures;
   stream->capture = std::make_unique<EmulatedGraph>();
   stream->capture_is_valid = true;
   capturing = stream;
@@ -326,6 +346,11 @@ void EnqueueEmulated(cudaStream_t stream, std::function<void()> work) {
   Enqueue(stream, std::move(work));
 }
 
+cudaError_t cudaFuncGetName(const char** name, const void*) {
+  *name = "EmulatedKernel";
+  return cudaSuccess;
+}
+
 cudaError_t SetEmulatedSharedLimit(const void* kernel, int bytes) {
   if (bytes < 0 || bytes > emulated.max_shared_bytes) return Report(cudaErrorInvalidValue);
   shared_limits[kernel] = bytes;
@@ -344,9 +369,10 @@ cudaError_t LaunchEmulated(const cudaLaunchConfig_t& config, const void* kernel,
   const auto granted = shared_limits.find(kernel);
   const int limit = granted == shared_limits.end() ? kUsualSharedBytes : granted->second;
   if (config.dynamicSmemBytes > static_cast<size_t>(limit)) return Report(cudaErrorInvalidValue);
-  ++emulated.num_launches;
+  const bool faulty = ++emulated.num_launches == emulated.faulty_launch;
   const auto shared_bytes = static_cast<int>(config.dynamicSmemBytes);
   Enqueue(config.stream, [=, thread = std::move(thread)] {
+    if (faulty) return FailEmulatedDevice();
     RunGrid(grid, static_cast<int>(block.x), shared_bytes, thread);
   });
   return Report(cudaSuccess);

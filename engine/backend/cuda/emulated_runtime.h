@@ -47,6 +47,9 @@ struct EmulatedDevice {
   int64_t num_host_allocations = 0;
   int64_t allocated_bytes = 0;
   int64_t num_launches = 0;
+  // The launch of this number fails when it runs, and takes the device along; 0: none.
+  int64_t faulty_launch = 0;
+  int64_t num_captures = 0;
 };
 extern EmulatedDevice emulated;
 
@@ -84,6 +87,7 @@ enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
 enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization };
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+inline constexpr unsigned cudaEventDefault = 0;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 
 struct cudaLaunchAttribute {
@@ -129,6 +133,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
@@ -139,6 +144,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
 
 // Work of a stream that no function above makes (emulated_blas.cc).
 void EnqueueEmulated(cudaStream_t stream, std::function<void()> work);
+
+// Kernels have no names here: "EmulatedKernel".
+cudaError_t cudaFuncGetName(const char** name, const void* kernel);
 
 cudaError_t SetEmulatedSharedLimit(const void* kernel, int bytes);
 cudaError_t LaunchEmulated(const cudaLaunchConfig_t& config, const void* kernel,

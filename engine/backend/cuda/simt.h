@@ -122,8 +122,12 @@ namespace folio::cuda {
 // (programmatic dependent launch, compute capability 9.0); set when a device is opened.
 extern bool launches_overlap;
 
-// Keeps the first error of a launch until LaunchError() (device.h) is asked. Engine thread only.
-void NoteLaunch(cudaError_t code);
+// Set when a device is opened: every launch is waited for.
+extern bool launches_wait;
+
+// After a launch: keeps the first error, and the name of its kernel, until LaunchError() (device.h)
+// is asked. Engine thread only.
+void NoteLaunch(cudaError_t code, const void* kernel, Stream stream);
 
 // What a grid may have in y and z; x may have 2^31 - 1.
 inline constexpr int64_t kMaxGridYZ = 65535;
@@ -133,11 +137,12 @@ template <typename... Params, typename... Args>
 void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, Stream stream,
             Args... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  const auto* address = reinterpret_cast<const void*>(kernel);
   constexpr int kUsualSharedBytes = 48 << 10;
   if (shared_bytes > kUsualSharedBytes) {
     const cudaError_t refused =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-    if (refused != cudaSuccess) return NoteLaunch(refused);
+    if (refused != cudaSuccess) return NoteLaunch(refused, address, stream);
   }
   cudaLaunchAttribute overlap = {};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -149,7 +154,7 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &overlap;
   config.numAttrs = launches_overlap ? 1 : 0;
-  NoteLaunch(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...));
+  NoteLaunch(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), address, stream);
 }
 
 }  // namespace folio::cuda

@@ -27,7 +27,7 @@ void StepGraphs::Run(const StepShape& shape, absl::FunctionRef<void()> launch) {
     records_ = false;
     return launch();
   }
-  memory_->Note(LaunchGraph(memory_->stream(), entry.graph));
+  memory_->NoteIn("a recorded step", LaunchGraph(memory_->stream(), entry.graph));
 }
 
 bool StepGraphs::Record(Entry* entry, absl::FunctionRef<void()> launch) {

@@ -13,7 +13,7 @@ namespace folio::cuda {
 // when the second one is recorded.
 class StepGraphs {
  public:
-  explicit StepGraphs(CudaMemory* memory) : memory_(memory) {}
+  explicit StepGraphs(CudaMemory* memory) : memory_(memory), records_(memory->switches().graphs) {}
   ~StepGraphs() { Clear(); }
   StepGraphs(const StepGraphs&) = delete;
   StepGraphs& operator=(const StepGraphs&) = delete;
@@ -22,7 +22,7 @@ class StepGraphs {
   void Run(const StepShape& shape, absl::FunctionRef<void()> launch);
 
   int64_t num_replays() const { return num_replays_; }
-  // False once a step could not be recorded: all steps run as they are from then on.
+  // False once a step could not be recorded, or where none shall be: steps run as they are.
   bool records() const { return records_; }
 
  private:
@@ -39,7 +39,7 @@ class StepGraphs {
   int64_t num_moves_ = 0;  // of the memory, when the graphs were recorded
   int64_t clock_ = 0;
   int64_t num_replays_ = 0;
-  bool records_ = true;
+  bool records_;
 };
 
 }  // namespace folio::cuda

@@ -96,8 +96,8 @@ void StepResults::Receive(std::vector<Sample>* samples) {
   if (sent_.empty()) return;
   const Step step = std::move(sent_.front());
   sent_.pop_front();
-  memory_->Note(WaitFor(events_[step.slot]));
-  memory_->Note(LaunchError());
+  memory_->NoteIn("FinishStep", WaitFor(events_[step.slot]));
+  memory_->NoteIn("FinishStep", LaunchError());
   if (!memory_->status().ok()) return;
   const Layout layout(step);
   const std::byte* host = stagings_[step.slot].Get(layout.end + 1);
