@@ -1,8 +1,8 @@
 #include "engine/runtime/memory_plan.h"
 
+#include "absl/strings/str_cat.h"
 #include "engine/kv/kv_store.h"
 #include "engine/model/synthetic_model.h"
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace folio {
