@@ -42,7 +42,7 @@ class RunningServer:
         self.stop()
         self.directory.cleanup()
 
-    def stop(self, timeout=60):
+    def stop(self, timeout=300):
         """Ends the server as Kubernetes does; returns its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -66,7 +66,7 @@ class RunningServer:
 
     def metrics(self):
         """{'name{labels}': value} of the Prometheus endpoint."""
-        with urllib.request.urlopen(self.metrics_url, timeout=10) as response:
+        with urllib.request.urlopen(self.metrics_url, timeout=60) as response:
             lines = response.read().decode().splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1])
                 for line in lines if line and not line.startswith("#")}

@@ -326,7 +326,7 @@ grpc::Status FakeServer::GetServerInfo(grpc::ServerContext*, const v1::GetServer
 }
 
 bool FakeServer::Wait(const std::shared_future<void>& future) {
-  return future.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+  return future.wait_for(std::chrono::seconds(100)) == std::future_status::ready;
 }
 
 Script FakeServer::DefaultAnswer(const v1::GenerateRequest& request) const {

@@ -84,7 +84,7 @@ TEST(LoadRun, ProbesRunBesideTheLoad) {
   FakeServer server;
   Options options = SmallLoad();
   options.num_requests.reset();
-  options.duration_seconds = 0.2;
+  options.duration_seconds = 1;
   options.probe_rate = 200;
   const auto result = RunLoadTest(server.Connect(), options);
   ASSERT_TRUE(result.ok()) << result.status();

@@ -15,7 +15,8 @@ class EndEarly : public ::testing::TestWithParam<std::tuple<Where, Cause>> {
   Where where() const { return std::get<0>(GetParam()); }
   Cause cause() const { return std::get<1>(GetParam()); }
 
-  // Brings the call to where it shall end; the deadline may pass on the way.
+  // Brings the call to where it shall end; the deadline may pass on the way, once the server has
+  // the request.
   void Reach(TestServer* server, Generate* call) const {
     if (where() == Where::kTokenising) return server->engine().fake_tokenizer().WaitUntilHolding();
     server->engine().WaitForRequest();
@@ -32,7 +33,7 @@ TEST_P(EndEarly, TheEngineIsToldAndTheStreamEndsOnce) {
   const std::string prompt =
       where() == Where::kTokenising ? std::string(FakeTokenizer::kHold) : "hello";
   std::optional<std::chrono::milliseconds> timeout;
-  if (cause() == Cause::kDeadline) timeout = std::chrono::milliseconds(500);
+  if (cause() == Cause::kDeadline) timeout = std::chrono::seconds(3);
   Generate call(cause() == Cause::kDisconnect ? server.TcpChannel(proxy.port()) : server.channel(),
                 Ask(prompt), timeout);
   Reach(&server, &call);

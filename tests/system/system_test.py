@@ -27,7 +27,7 @@ def haystack(repeats, key, depth=0.5):
     return (GRASS * half + needle + GRASS * (repeats - half)).strip()
 
 
-def wait_for(condition, what, seconds=60):
+def wait_for(condition, what, seconds=300):
     """Polls until the condition holds: these are other processes, there is nothing to wait on."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -247,18 +247,16 @@ class SystemTest(unittest.TestCase):
 
     def test_metrics_tell_what_happened(self):
         self.ask("--question", "hello", "--max-new-tokens", 3, "--strategy", "full")
-        wait_for(lambda: self.server.metrics()["folio_num_requests_running"] == 0, "nothing runs")
-        metrics = self.server.metrics()
         for name in ('folio_generation_tokens_total{strategy="full"}', "folio_process_resident_memory_bytes",
                      "folio_engine_steps_total", 'folio_prompt_tokens_total{source="computed"}'):
-            self.assertGreater(metrics[name], 0, name)
+            wait_for(lambda: self.server.metrics().get(name, 0) > 0, name)
 
 
 class LifeCycle(unittest.TestCase):
     def run_server(self, model):
         return subprocess.run([str(BIN / "folio-server"), f"--model={model}", "--listen=127.0.0.1:0",
                                "--metrics-listen=off", "--kv-bytes=100000000"],
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=300)
 
     def test_bad_models_end_with_one_clear_line(self):
         with tempfile.TemporaryDirectory() as directory:
@@ -287,7 +285,7 @@ class LifeCycle(unittest.TestCase):
             self.assertIn("num_attention_heads", broken(nonsense))
 
     def test_termination_lets_a_stream_end_and_exits_with_0(self):
-        with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--drain-seconds=60") as server:
+        with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--drain-seconds=300") as server:
             process = server.start_folio("--json", "ask", "--question", "Once", "--max-new-tokens", 1500,
                                          "--strategy", "lm_infinite", "--ignore-eos")
             for line in process.stdout:
