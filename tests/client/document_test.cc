@@ -8,6 +8,7 @@
 #include "client/client.h"
 #include "client/document_source.h"
 #include "client/strategy.h"
+#include "proto/method.h"
 #include "tests/client/fake_server.h"
 
 namespace folio::client {
@@ -106,6 +107,33 @@ TEST(Strategy, WhatIsWrongIsNamedWithWhatIsKnown) {
   EXPECT_EQ(error("lm_infinite:top_all_rows=2"),
             "lm_infinite.top_all_rows is '2', must be true or false");
   EXPECT_FALSE(ParseStrategy("named").ok());
+}
+
+// A method without a message goes by name, with numbers and names in two maps.
+TEST(Method, WithoutAMessageKeepsItsParameters) {
+  v1::AttentionStrategy strategy;
+  v1::WriteMethod({"toy", {{"flag", true}, {"mode", "fast"}, {"window", int64_t{3}}}}, &strategy);
+  EXPECT_EQ(strategy.named().choices().at("mode"), "fast");
+  EXPECT_EQ(strategy.named().parameters().at("flag"), 1);
+  EXPECT_EQ(DescribeMethod(strategy), "toy:flag=1,mode=fast,window=3");
+}
+
+// Clients of version 0.1.0 knew numbers only.
+TEST(Method, NumbersByNameAreReadAsTheFieldsOfItsMessage) {
+  v1::AttentionStrategy strategy;
+  strategy.mutable_named()->set_name("long_heads");
+  (*strategy.mutable_named()->mutable_parameters())["scorer"] = 3;
+  (*strategy.mutable_named()->mutable_parameters())["chunk_size"] = 16;
+  EXPECT_EQ(DescribeMethod(strategy), "long_heads:chunk_size=16,scorer=quest");
+  (*strategy.mutable_named()->mutable_parameters())["scorer"] = 9;
+  EXPECT_EQ(DescribeMethod(strategy), "long_heads:chunk_size=16,scorer=9");
+}
+
+TEST(Method, AValueThatItsFieldCannotHoldIsKeptByName) {
+  v1::AttentionStrategy strategy;
+  v1::WriteMethod({"long_heads", {{"scorer", "best"}}}, &strategy);
+  EXPECT_EQ(strategy.named().name(), "long_heads");
+  EXPECT_EQ(strategy.named().choices().at("scorer"), "best");
 }
 
 }  // namespace
