@@ -30,7 +30,8 @@ void RmsNorm(const float* x, const float* weight, double eps, int n, float* out)
   float sum = HorizontalSum(squares);
   for (; i < n; ++i) sum += x[i] * x[i];
   const float scale = 1.0f / std::sqrt(sum / static_cast<float>(n) + static_cast<float>(eps));
-  for (i = 0; i < n; ++i) out[i] = x[i] * scale * weight[i];
+  for (i = 0; i + 16 <= n; i += 16) Store(out + i, Load(x + i) * Splat(scale) * Load(weight + i));
+  for (; i < n; ++i) out[i] = x[i] * scale * weight[i];
 }
 
 void SwiGlu(const float* gate, const float* up, int n, float* out) {
