@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kSinks = 10;
 
-// Chunk representations of LongHeads are fp32, one per query head.
+// Chunk summaries of LongHeads are fp32, one per query head.
 int64_t SummaryBytes(const ModelShape& shape, int64_t tokens) {
   const int64_t chunk = std::max(16, std::min(shape.trained_length / 16, 256));
   return tokens / chunk * shape.num_layers * shape.num_heads * shape.head_dim * 4;

@@ -29,7 +29,7 @@ int64_t RotationReach(const SequenceSlice& slice, CocaQuery coca_query) {
   const int64_t last = slice.first_position + slice.num_rows - 1;
   // Slack queries are turned back by the position of every page.
   if (coca_query == CocaQuery::kRaw) return last;
-  // Representations turn a chunk's queries and keys against each other.
+  // Summaries turn a chunk's queries and keys against each other.
   int64_t reach = slice.plan->selection.chunk_tokens;
   for (const AttentionStage& stage : slice.plan->stages) {
     reach = std::max(reach, ReachOf(stage, slice.plan->selection, last));

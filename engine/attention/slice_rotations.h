@@ -14,7 +14,7 @@ namespace folio {
 const Rotary& QueryRotary(const SequenceSlice& slice, const Rotary& checkpoint, int head_dim,
                           Rotary* dynamic);
 
-// The table of its chunk representations, which the answer is read with too; `queries` is the
+// The table of its chunk summaries, which the answer is read with too; `queries` is the
 // slice's own.
 const Rotary& SummaryRotary(const SequenceSlice& slice, const Rotary& queries);
 

@@ -146,7 +146,7 @@ class Backend {
   //   rotated
   virtual void StoreKv(const StepBatch& batch, int layer, const float* qkv) = 0;
 
-  // Collects queries of unfinished chunks and writes the representation of each chunk that this
+  // Collects queries of unfinished chunks and writes the summary of each chunk that this
   // step completes (LongHeads eq. 1-2, chunk-local rotation). After StoreKv of the same layer.
   virtual void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) = 0;
 

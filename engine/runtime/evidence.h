@@ -9,7 +9,7 @@
 
 namespace folio {
 
-// Counts which chunks the heads choose while an answer is made. A vote is one choice of one head in
+// Counts which chunks the heads choose while an answer is made. A vote is one pick of one head in
 // one layer for one token; the chunks that every query sees (the first, the previous and its own)
 // get none. Engine thread only.
 class EvidenceCounter {
@@ -17,7 +17,7 @@ class EvidenceCounter {
   // Layers are reported in so many groups of about equal size.
   static constexpr int kLayerGroups = 4;
 
-  // The choices made for the token that is being answered.
+  // The picks for the token that is being answered.
   void Add(const ChunkPicks& picks, const ChunkSelection& selection, int num_layers);
 
   // The chunks with most votes, at most `max_spans`, the most first; ties: the earlier one. Spans
@@ -25,7 +25,7 @@ class EvidenceCounter {
   std::vector<EvidenceEvent::Span> Spans(int chunk_tokens, int64_t num_tokens,
                                          size_t max_spans) const;
 
-  // Every choice, layer by layer; empty if there was none.
+  // Every pick, layer by layer; empty if there was none.
   std::vector<EvidenceEvent::Layer> Layers() const;
 
  private:

@@ -34,7 +34,7 @@ int64_t WeightBytes(const ModelConfig& config, DType dtype) {
 std::string MemoryPlan::ToString() const {
   return absl::StrCat("weights ", Gib(weights), " + activations ", Gib(activations),
                       " + workspace ", Gib(workspace), " + KV pages ", Gib(kv_pages),
-                      " + chunk representations ", Gib(summaries), " = ", Gib(total()), " of ",
+                      " + chunk summaries ", Gib(summaries), " = ", Gib(total()), " of ",
                       Gib(available));
 }
 
@@ -47,7 +47,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
       Transformer::WorkspaceBytes(config.shape, config.style, inputs.step_rows, inputs.logit_rows);
   plan.workspace = inputs.workspace;
   const int64_t left = plan.available - plan.total();
-  // Representations lie beside the pages only where both pools are taken whole.
+  // Summaries lie beside the pages only where both pools are taken whole.
   const auto with_summaries = [&](int64_t kv_bytes) {
     return kv_bytes +
            (inputs.commits_at_once ? KvStore::SummaryPoolBytes(geometry, kv_bytes, true) : 0);
@@ -56,7 +56,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
   if (plan.kv_pages == 0) {
     const double share = inputs.commits_at_once ? kDeviceShare : kHostShare;
     const double usable = std::max<double>(0, static_cast<double>(left) * share);
-    // Representations grow with the pages, all but in proportion.
+    // Summaries grow with the pages, all but in proportion.
     const double grown = static_cast<double>(with_summaries(left > 0 ? left : 1));
     plan.kv_pages = static_cast<int64_t>(usable * (left > 0 ? left / grown : 0));
   }

@@ -16,7 +16,7 @@ struct MemoryPlan {
   int64_t activations = 0;
   int64_t workspace = 0;  // of the backend's kernels, as far as it is known beforehand
   int64_t kv_pages = 0;
-  int64_t summaries = 0;  // chunk representations
+  int64_t summaries = 0;  // chunk summaries
 
   int64_t total() const { return weights + activations + workspace + kv_pages + summaries; }
   // "weights 12.55 GiB + activations ... = 138.1 GiB of 139.8 GiB".

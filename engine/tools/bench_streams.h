@@ -31,7 +31,7 @@ class BenchStreams {
 
   const AttentionPlan& plan(int stream) const { return streams_[stream]->plan; }
   int64_t position(int stream) const { return streams_[stream]->position; }
-  // Bytes of pages, sinks and representations that a stream holds.
+  // Bytes of pages, sinks and summaries that a stream holds.
   int64_t StoredBytes(int stream) const;
   // Bytes of the cache that a decode of the stream must read.
   double BytesPerDecode(int stream) const;

@@ -67,7 +67,7 @@ struct AttentionPlan {
   PromptTruncation truncation;
 
   KeyForm key_form = KeyForm::kPageRotated;
-  // Rotation of the prompt's rows, and of the answer's and of chunk representations. Null: that of
+  // Rotation of the prompt's rows, and of the answer's and of chunk summaries. Null: that of
   // the checkpoint; the prompt's. If they differ, key_form is kRaw.
   std::shared_ptr<const Rotary> rotary;
   std::shared_ptr<const Rotary> decode_rotary;

@@ -28,7 +28,7 @@ inline constexpr FrameId kNoFrame = -1;
 // With `paired_keys` (CoCA) both members of a rotated pair are the same number u before rotation:
 // K holds u alone, head_dim / 2 numbers rounded up to 16, and is rotated when it is read.
 //
-// A *summary frame* holds the representations of kTile chunks: [num_layers][num_heads][dim][16
+// A *summary frame* holds the summaries of kTile chunks: [num_layers][num_heads][dim][16
 // chunks] fp32.
 struct KvGeometry {
   int num_layers = 0;

@@ -41,8 +41,8 @@ struct AttentionStage {
 
 // Per-head choice of chunks (docs/methods.md, section 7). chunk_tokens == 0: none. A
 // query in chunk o (o = i / chunk_tokens) sees chunk 0, chunk o-1, its own chunk up to itself, and
-// num_free_picks chunks c of 1..o-2 with the largest score <q_i, representation(c)>; ties: the
-// smaller index. A representation is made from the chunk's own queries, keys and values alone.
+// num_free_picks chunks c of 1..o-2 with the largest score <q_i, summary(c)>; ties: the
+// smaller index. A summary is made from the chunk's own queries, keys and values alone.
 struct ChunkSelection {
   // What represents a chunk. Chunks are compared before they have a place, so keys are rotated by
   // their offset in the chunk (Kl) where not said otherwise, and the scoring query is never

@@ -47,6 +47,7 @@ class LongHeadsStrategy final : public AttentionStrategy {
     const int64_t chunk = std::max<int64_t>(1, spec.IntOr("chunk_size", default_chunk));
     const int64_t default_attention = std::min<int64_t>(length, 4096) / chunk * chunk;
     const int64_t attention = spec.IntOr("attention_length", default_attention);
+    // chunk_size and the next two are the names of the released code; inside, tokens say so.
     return {IntegerParam("chunk_size", default_chunk, page, std::max(page, length / kMinChunks)),
             IntegerParam("attention_length", default_attention, kMinChunks * page, length),
             IntegerParam("begin_selective_length", attention, kMinChunks * page, limits.reach()),
@@ -83,8 +84,8 @@ class LongHeadsStrategy final : public AttentionStrategy {
   }
 
   LegalRow legal() const override {
-    return {.coca_strict = "chunk representations are undefined for CoCA keys",
-            .coca_slack = "chunk representations are undefined for CoCA keys"};
+    return {.coca_strict = "chunk summaries are undefined for CoCA keys",
+            .coca_slack = "chunk summaries are undefined for CoCA keys"};
   }
 
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits&) const override {

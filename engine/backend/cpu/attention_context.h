@@ -9,9 +9,9 @@
 
 namespace folio {
 
-// Choices of chunks that layer 0 made for the rows of a step and later layers take over
+// Picks of layer 0 for the rows of a step, which later layers take over
 // (ChunkSelection::Share::kLayers).
-struct SharedChoice {
+struct SharedPicks {
   // [step rows][num_heads][picks_per_head], ascending; counts [step rows][num_heads].
   std::vector<int64_t> picks;
   std::vector<int> counts;
@@ -25,9 +25,9 @@ struct CpuAttentionContext {
   const cpu::Kernels* kernels = nullptr;
   const SequenceSlice* slice = nullptr;
   const RopeTables* rope = nullptr;
-  // Of the chunk representations, and of the answer.
+  // Of the chunk summaries, and of the answer.
   const RopeTables* summary_rope = nullptr;
-  SharedChoice* choice = nullptr;
+  SharedPicks* shared_picks = nullptr;
 
   const KvGeometry& geometry() const { return setup->geometry; }
   const AttentionPlan& plan() const { return *slice->plan; }

@@ -30,26 +30,26 @@ void AttentionWorker::RecordPicks(int head, std::span<const ChunkSelector::Pick>
   for (size_t i = 0; i < ranked.size(); ++i) to[i] = {ranked[i].chunk, ranked[i].score};
 }
 
-void AttentionWorker::KeepChoice(RowRange rows, int head) {
-  SharedChoice& choice = *context_->choice;
+void AttentionWorker::KeepPicks(RowRange rows, int head) {
+  SharedPicks& shared_picks = *context_->shared_picks;
   for (int row = 0; row < rows.size(); ++row) {
     const int64_t step_row = slice().row_begin + block_.first_row + rows.begin + row;
     const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
     const std::span<const int64_t> picks = selector_.Picks(row);
-    choice.counts[at] = static_cast<int>(picks.size());
-    std::copy(picks.begin(), picks.end(), &choice.picks[at * choice.picks_per_head]);
+    shared_picks.counts[at] = static_cast<int>(picks.size());
+    std::copy(picks.begin(), picks.end(), &shared_picks.picks[at * shared_picks.picks_per_head]);
   }
 }
 
-void AttentionWorker::TakeOverChoice(RowRange rows) {
-  const SharedChoice& choice = *context_->choice;
+void AttentionWorker::TakeOverPicks(RowRange rows) {
+  const SharedPicks& shared_picks = *context_->shared_picks;
   for (int head = 0; head < group_; ++head) {
     for (int row = rows.begin; row < rows.end; ++row) {
       const int64_t step_row = slice().row_begin + block_.first_row + row;
       const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
-      AddChosen(
-          row, head,
-          {&choice.picks[at * choice.picks_per_head], static_cast<size_t>(choice.counts[at])});
+      AddChosen(row, head,
+                {&shared_picks.picks[at * shared_picks.picks_per_head],
+                 static_cast<size_t>(shared_picks.counts[at])});
     }
   }
 }
@@ -58,7 +58,7 @@ void AttentionWorker::SelectChunks(RowRange rows, const float* qkv) {
   using Share = ChunkSelection::Share;
   const KvGeometry& g = context_->geometry();
   const Share share = plan().selection.share;
-  if (share == Share::kLayers && block_.layer > 0) return TakeOverChoice(rows);
+  if (share == Share::kLayers && block_.layer > 0) return TakeOverPicks(rows);
   const bool whole_layer = share == Share::kLayer;
   const int first_head = whole_layer ? 0 : head_of_model(0);
   const int num_heads = whole_layer ? g.num_heads : group_;
@@ -89,7 +89,7 @@ void AttentionWorker::SelectChunks(RowRange rows, const float* qkv) {
     for (int row = 0; row < rows.size(); ++row) {
       AddChosen(rows.begin + row, head, selector_.Picks(row));
     }
-    if (share == Share::kLayers) KeepChoice(rows, head);
+    if (share == Share::kLayers) KeepPicks(rows, head);
     if (slice().picks != nullptr && last_rows) {
       RecordPicks(head, selector_.Ranked(rows.size() - 1));
     }

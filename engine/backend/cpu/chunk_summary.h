@@ -7,12 +7,12 @@
 
 namespace folio {
 
-// Representations of chunks, one query head of one sequence at a time, for every scorer of
+// Summaries of chunks, one query head of one sequence at a time, for every scorer of
 // ChunkSelection. Holds scratch space; one per thread.
 class ChunkSummarizer {
  public:
-  // Collects the queries of the slice's rows for `head` and writes the representation of every
-  // chunk that they complete. FLOPs per chunk for LongHeads: 4 w^2 d + 4 w d.
+  // Collects the queries of the slice's rows for `head` and writes the summary of every chunk that
+  // they complete. FLOPs per chunk for LongHeads: 4 w^2 d + 4 w d.
   void Run(const CpuAttentionContext& context, int layer, int head, const float* qkv);
 
  private:
@@ -24,7 +24,7 @@ class ChunkSummarizer {
     int num_pages = 0;
     const float* queries = nullptr;  // [w][dim], rotated by their offset in the chunk
   };
-  // One function per scorer; each leaves the representation in result_ (and second_).
+  // One function per scorer; each leaves the summary in result_ (and second_).
   void LongHeads(const Chunk& chunk);
   void MeanKey(const Chunk& chunk);
   void Extremes(const Chunk& chunk);

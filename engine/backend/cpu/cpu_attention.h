@@ -75,8 +75,8 @@ class AttentionWorker {
 
   // Chooses the chunks of the covered rows for every head of the group.
   void SelectChunks(RowRange rows, const float* qkv);
-  void TakeOverChoice(RowRange rows);
-  void KeepChoice(RowRange rows, int head);
+  void TakeOverPicks(RowRange rows);
+  void KeepPicks(RowRange rows, int head);
   void AddChosen(int row, int head, std::span<const int64_t> picks);
   void RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked);
   // Page `page` of the chunk that `chosen`, all of one chunk, have in common.

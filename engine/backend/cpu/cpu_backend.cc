@@ -37,7 +37,7 @@ struct AttentionState {
   RopeTableCache tables;
   Rotary dynamic_rotary;                      // of the slice that is prepared
   std::vector<CpuAttentionContext> contexts;  // one per slice of the step
-  SharedChoice choice;
+  SharedPicks shared_picks;
   std::vector<AttentionWorker> workers;
   std::vector<ChunkSummarizer> summarizers;
   std::vector<AttentionWorker::Block> blocks;
@@ -255,15 +255,15 @@ void CpuBackend::PrepareStep(const StepBatch& batch) {
   const KvGeometry& g = attention_->setup.geometry;
   attention_->tables.BeginStep();
   attention_->contexts.clear();
-  SharedChoice& choice = attention_->choice;
-  choice.picks_per_head = 0;
+  SharedPicks& shared_picks = attention_->shared_picks;
+  shared_picks.picks_per_head = 0;
   for (const SequenceSlice& slice : batch.slices) {
     const AttentionPlan& plan = *slice.plan;
     CpuAttentionContext context;
     context.setup = &attention_->setup;
     context.kernels = &kernels_;
     context.slice = &slice;
-    context.choice = &choice;
+    context.shared_picks = &shared_picks;
     const Rotary& queries =
         QueryRotary(slice, attention_->setup.rotary, g.head_dim, &attention_->dynamic_rotary);
     context.rope = GrownTables(slice, queries);
@@ -274,12 +274,13 @@ void CpuBackend::PrepareStep(const StepBatch& batch) {
     const int64_t picks = plan.selection.num_free_picks;
     if (slice.picks != nullptr) slice.picks->picks.assign(g.num_layers * g.num_heads * picks, {});
     if (plan.selection.share == ChunkSelection::Share::kLayers) {
-      choice.picks_per_head = std::max(choice.picks_per_head, plan.selection.num_free_picks);
+      shared_picks.picks_per_head =
+          std::max(shared_picks.picks_per_head, plan.selection.num_free_picks);
     }
   }
   const size_t queries = static_cast<size_t>(batch.num_rows) * g.num_heads;
-  choice.picks.resize(queries * choice.picks_per_head);
-  choice.counts.resize(choice.picks_per_head > 0 ? queries : 0);
+  shared_picks.picks.resize(queries * shared_picks.picks_per_head);
+  shared_picks.counts.resize(shared_picks.picks_per_head > 0 ? queries : 0);
 }
 
 void CpuBackend::StoreKv(const StepBatch& batch, int layer, const float* qkv) {

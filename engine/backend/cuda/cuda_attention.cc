@@ -9,7 +9,7 @@
 namespace folio::cuda {
 namespace {
 
-// Scores of one launch that chooses, and scratch of one that makes representations.
+// Scores of one launch that chooses, and scratch of one that makes summaries.
 constexpr int64_t kScoreFloats = int64_t{16} << 20;
 // States of one launch of tiles that choose.
 constexpr int64_t kStateFloats = int64_t{48} << 20;

@@ -41,7 +41,7 @@ class CudaAttention {
     Workspace counts;
   };
 
-  // Chunks whose representations one launch makes.
+  // Chunks whose summaries one launch makes.
   int SummaryBatch(const StepShape& shape) const;
   void Choose(int layer, const float* qkv);
   // Calls choose for as many rows at a time as their scores have room for.

@@ -53,7 +53,7 @@ void FillRandom(Stream stream, int64_t count, uint64_t seed, float deviation, vo
 //   and KV head
 void StoreKv(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);
 
-// Representations of chunks that the step completes: chunks[i] = (slice, index of chunk). Queries
+// Summaries of chunks that the step completes: chunks[i] = (slice, index of chunk). Queries
 // of a chunk come from the step's rows, older ones from `pending`.
 struct ChunkTask {
   int slice;

@@ -1,5 +1,5 @@
 // Scores of the chunks and of the single tokens that heads choose from. A warp takes 16 candidates
-// side by side, as their representations and keys lie; a row and head have as many warps as that
+// side by side, as their summaries and keys lie; a row and head have as many warps as that
 // needs, or as a grid can have, so that a long text is scored by the whole device even for one row.
 #include "engine/backend/cuda/choice.h"
 
@@ -16,7 +16,7 @@ FOLIO_DEVICE float RandomScore(int layer, int head, int64_t position, int64_t ch
   return static_cast<float>(SplitMix64(z) >> 40);
 }
 
-// Sum over every second dimension of a lane's <q, representation of its chunk>, or of Quest's
+// Sum over every second dimension of a lane's <q, summary of its chunk>, or of Quest's
 // bound.
 FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int head,
                                const float* q, int64_t tile, int lane) {

@@ -13,7 +13,7 @@ class SliceRopes {
 
   void BeginStep() { cache_.BeginStep(); }
 
-  // Tables for its queries, and for the representations of chunks that they choose by.
+  // Tables for its queries, and for the summaries of chunks that they choose by.
   struct Ropes {
     const DeviceRope* queries = nullptr;
     const DeviceRope* summaries = nullptr;

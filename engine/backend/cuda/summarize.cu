@@ -1,4 +1,4 @@
-// Representations of complete chunks (chunk_summary.cc has the formulas). A block per chunk and
+// Summaries of complete chunks (chunk_summary.cc has the formulas). A block per chunk and
 // head; all keys are seen as rotated by their offset in the chunk.
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/warp_attention.h"

@@ -60,7 +60,7 @@ struct AttendPageArgs {
   std::array<float, kQueryRows> bias_slope;
 };
 
-// Representations of 16 chunks, [dim][16], against up to kQueryRows queries.
+// Summaries of 16 chunks, [dim][16], against up to kQueryRows queries.
 struct ScoreChunksArgs {
   const float* tile = nullptr;
   // Fetched into the cache on the way; `tile` again if nothing comes next.
@@ -90,7 +90,7 @@ struct Kernels {
   void (*matmul)(DType dtype, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
-  // Scores of up to kQueryRows queries against 16 chunk representations.
+  // Scores of up to kQueryRows queries against 16 chunk summaries.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
   //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are
   void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
