@@ -17,7 +17,7 @@ struct NormWeights {
 
 struct LinearWeights {
   std::unique_ptr<PackedMatrix> matrix;  // [outputs, inputs] in the checkpoint's dtype
-  BufferOf<float> bias;                           // [outputs], may be empty
+  BufferOf<float> bias;                  // [outputs], may be empty
 };
 
 // Weights of one decoder layer. The elements of every head of q, k, v and of the output's inputs

@@ -195,9 +195,8 @@ absl::StatusOr<RequestId> EngineImpl::OpenScore(const AttentionSpec& attention,
   FOLIO_RETURN_IF_ERROR(CheckAdmission());
   FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveAttention(attention, {}));
   if (PlanFor(resolved, model_->attention).truncation.enabled()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(resolved.strategy.name,
-                     " cuts prompts of a known length; a scored stream has none"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        resolved.strategy.name, " cuts prompts of a known length; a scored stream has none"));
   }
   const RequestId id = next_id_.fetch_add(1);
   thread_.Post([id, resolved, sink = std::move(sink)](EngineLoop& loop) {
