@@ -81,7 +81,7 @@ class Ask:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
-    parser.add_argument("--characters", type=int, default=56000, help="size of the document")
+    parser.add_argument("--characters", type=int, default=59000, help="size of the document")
     args = parser.parse_args()
     config = json.loads((MODEL / "config.json").read_text())
     trained = config["max_position_embeddings"]

@@ -1,57 +1,63 @@
-"""Builds the training text: the King James Bible and the Jargon File, both from Debian packages.
+"""Builds the training text: several kinds of text from Debian packages, without what is held out for measurements.
 
-usage: corpus.py OUTPUT.json
-Needs the packages bible-kjv, bible-kjv-text and jargon-text. Ezekiel and one stretch of the Jargon File are held out.
+usage: corpus.py OUTPUT.json HELD_OUT.txt...
+A paragraph that shares SHINGLE words in a row with a held-out text is left out, so that none is there in part or in
+another edition. Writes {kind: [document = [paragraph, ...], ...]}.
 """
-import gzip
 import json
+import random
 import re
-import subprocess
 import sys
 
-HELD_OUT_BOOK = "Eze"
-HELD_OUT_JARGON = (0.60, 0.72)
-JARGON = "/usr/share/doc/jargon-text/jargon.txt.gz"
+import sources
+
+SHINGLE = 8
+KIND_CHARACTERS = 2_500_000
+MAX_DOCUMENT = 200_000
 
 
-def bible_verses():
-    """[(book, verse text)] in order."""
-    dump = subprocess.run(["bible", "-f", "-l", "0"], input=b"gen1:1-rev22:21\n",
-                          capture_output=True, check=True).stdout.decode("latin-1")
-    line = re.compile(r"^(\d?[A-Za-z]+)\d+:\d+ (.+)$")
-    matches = (line.match(text) for text in dump.splitlines())
-    return [(m.group(1), m.group(2).strip()) for m in matches if m]
+def shingles(text):
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[i:i + SHINGLE]) for i in range(len(words) - SHINGLE + 1)}
 
 
-def jargon_paragraphs():
-    """Paragraphs of prose, in ASCII."""
-    with gzip.open(JARGON, "rt", encoding="utf-8", errors="replace") as file:
-        blocks = re.split(r"\n\s*\n", file.read())
-    table = str.maketrans({"“": '"', "”": '"', "’": "'", "‘": "'", "—": "-", "–": "-"})
-    paragraphs = []
-    for block in blocks:
-        text = re.sub(r"\s+", " ", block).strip().translate(table)
-        text = text.encode("ascii", "ignore").decode()
-        letters = sum(c.isalpha() or c == " " for c in text)
-        if len(text) > 60 and letters > 0.85 * len(text):
-            paragraphs.append(text)
-    return paragraphs
+def chosen(documents, held_out, seed):
+    """Stretches of documents drawn at random up to KIND_CHARACTERS, without what is held out; and how much that was."""
+    generator = random.Random(seed)
+    generator.shuffle(documents)
+    kept, characters, dropped = [], 0, 0
+    for document in documents:
+        stretch, size = [], 0
+        begin = 0
+        if sum(map(len, document)) > MAX_DOCUMENT:
+            begin = generator.randrange(len(document) // 2)
+        for paragraph in document[begin:]:
+            if shingles(paragraph) & held_out:
+                dropped += 1
+                continue
+            stretch.append(paragraph)
+            size += len(paragraph)
+            if size >= MAX_DOCUMENT:
+                break
+        if stretch:
+            kept.append(stretch)
+            characters += size
+        if characters >= KIND_CHARACTERS:
+            break
+    return kept, characters, dropped
 
 
 def main():
-    verses = bible_verses()
-    jargon = jargon_paragraphs()
-    low, high = (int(share * len(jargon)) for share in HELD_OUT_JARGON)
-    corpus = {
-        "bible": [text for book, text in verses if book != HELD_OUT_BOOK],
-        "jargon": jargon[:low] + jargon[high:],
-        "held_out_bible": [text for book, text in verses if book == HELD_OUT_BOOK],
-        "held_out_jargon": jargon[low:high],
-    }
+    held_out = set()
+    for path in sys.argv[2:]:
+        held_out |= shingles(sources.read(path))
+    corpus = {}
+    for kind, collect in sources.KINDS.items():
+        corpus[kind], characters, dropped = chosen(collect(), held_out, seed=0)
+        print(f"{kind}: {len(corpus[kind])} documents, {characters} characters; "
+              f"{dropped} paragraphs left out that share {SHINGLE} words with a held-out text")
     with open(sys.argv[1], "w") as file:
         json.dump(corpus, file)
-    for name, texts in corpus.items():
-        print(f"{name}: {len(texts)} texts, {sum(map(len, texts))} characters")
 
 
 if __name__ == "__main__":

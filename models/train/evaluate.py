@@ -1,12 +1,14 @@
 """Measures a model directory: passkey retrieval and perplexity under full attention, LM-Infinite and LongHeads.
 
-usage: evaluate.py MODEL_DIR CORPUS.json [--lengths 1 2 4] [--trials 20] [--methods longheads] [--fillers text]
-Prints Markdown tables. An independent check of the server, in fp32; texts come from the held-out split.
+usage: evaluate.py MODEL_DIR HELD_OUT.txt... [--lengths 1 2 4] [--trials 20] [--methods longheads]
+Prints Markdown tables. An independent check of the server, in fp32.
 """
 import argparse
 import json
 import os
+import pathlib
 import random
+import re
 import time
 
 import sentencepiece
@@ -100,7 +102,7 @@ class Methods:
 
 
 class Evaluation:
-    def __init__(self, directory, corpus_path, seed):
+    def __init__(self, directory, seed):
         with open(os.path.join(directory, "config.json")) as file:
             self.config = json.load(file)
         state = load_file(os.path.join(directory, "model.safetensors"))
@@ -108,11 +110,12 @@ class Evaluation:
         self.model.load_state_dict({name.removeprefix("model."): value for name, value in state.items()})
         self.tokenizer = sentencepiece.SentencePieceProcessor(
             model_file=os.path.join(directory, "tokenizer.model"))
-        with open(corpus_path) as file:
-            self.verses = self.tokenizer.encode(json.load(file)["held_out_bible"])
-        self.grass = self.tokenizer.encode(tasks.GRASS)
         self.methods = Methods(self.config)
         self.random = random.Random(seed)
+
+    def sentences(self, text):
+        """Tokens of each sentence, as `folio eval` cuts them."""
+        return self.tokenizer.encode(re.split(r"(?<=[.!?]) ", re.sub(r"\s+", " ", text)))
 
     @torch.no_grad()
     def logits(self, tokens, method, last):
@@ -126,10 +129,9 @@ class Evaluation:
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         return F.linear(self.model.norm(x[-last:]), self.model.embed_tokens.weight)
 
-    def filler(self, count, kind):
-        """Whole sentences (verses) of at most `count` tokens."""
-        source = self.grass if kind == "grass" else self.verses
-        at = 0 if kind == "grass" else self.random.randrange(len(source))
+    def filler(self, count, source):
+        """Whole sentences of `source`, from anywhere on, of at most `count` tokens."""
+        at = self.random.randrange(len(source))
         sentences, total = [], 0
         while total + len(source[at % len(source)]) <= count:
             sentences.append(source[at % len(source)])
@@ -137,14 +139,13 @@ class Evaluation:
             at += 1
         return sentences
 
-    def passkey(self, length, kind, depth, with_task, in_window):
+    def passkey(self, length, source, depth, in_window):
         """(prompt, answer), together `length` tokens or a little less; with `in_window` the depth is one of the last window."""
         encode = self.tokenizer.encode
         key = str(self.random.randint(10000, 99999))
         needle, question = encode(tasks.needle(tasks.NAMES[0], key)), encode(tasks.question(tasks.NAMES[0]))
         answer = encode(f"is {key}")[len(encode("is")):]
-        head = [tasks.BOS] + (encode(tasks.TASK) if with_task else [])
-        sentences = self.filler(length - len(head + needle + question + answer), kind)
+        sentences = self.filler(length - 1 - len(needle + question + answer), source)
         behind = (1 - depth) * sum(map(len, sentences))
         if in_window:
             behind = min(behind, (1 - depth) * (self.methods.window - len(needle + question + answer)))
@@ -153,21 +154,21 @@ class Evaluation:
             at -= 1
             behind -= len(sentences[at])
         body = sentences[:at] + [needle] + sentences[at:]
-        return head + [token for sentence in body for token in sentence] + question, answer
+        return [tasks.BOS] + [token for sentence in body for token in sentence] + question, answer
 
-    def passkey_accuracy(self, length, kind, with_task, method, trials, in_window=False):
+    def passkey_accuracy(self, length, source, method, trials, in_window=False):
         """Percent of trials in which greedy decoding begins with all the digits, at evenly spaced depths."""
         right = 0
         for trial in range(trials):
-            prompt, answer = self.passkey(length, kind, (trial + 0.5) / trials, with_task, in_window)
+            prompt, answer = self.passkey(length, source, (trial + 0.5) / trials, in_window)
             # Fed with the answer, each of its tokens must be the most likely one: the same as greedy decoding.
             logits = self.logits(prompt + answer[:-1], method, len(answer))
             right += logits.argmax(-1).tolist() == answer
         return 100 * right / trials
 
-    def perplexity(self, length, method, tokens, tail):
-        """(over whole texts, over the last `tail` tokens of each) of `tokens` in all."""
-        stream = [token for verse in self.verses for token in verse]
+    def perplexity(self, length, source, method, tokens, tail):
+        """(over whole stretches, over the last `tail` tokens of each) of `tokens` in all."""
+        stream = [token for sentence in source for token in sentence]
         count = max(1, tokens // length)
         losses = []
         for index in range(count):
@@ -182,39 +183,36 @@ class Evaluation:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("model")
-    parser.add_argument("corpus")
+    parser.add_argument("texts", type=pathlib.Path, nargs="+")
     parser.add_argument("--lengths", type=int, nargs="+", default=[1, 2, 4, 8, 16], help="in training lengths")
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--methods", nargs="+", default=["full", "lm_infinite", "longheads"])
-    parser.add_argument("--fillers", nargs="+", default=["grass", "text"])
     parser.add_argument("--in-window", action="store_true", help="only needles in the last window")
     parser.add_argument("--perplexity-tokens", type=int, default=8192, help="per length; 0: no perplexity")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    evaluation = Evaluation(args.model, args.corpus, args.seed)
+    evaluation = Evaluation(args.model, args.seed)
+    sources = {path.stem: evaluation.sentences(path.read_text()) for path in args.texts}
     unit = evaluation.methods.window
     columns = " | ".join(f"{n}x ({n * unit})" for n in args.lengths)
     rule = "|---" * len(args.lengths) + "|"
     start = time.time()
 
-    print(f"Passkey accuracy in percent, {args.trials} trials each, seed {args.seed}"
-          + (", needle in the last window" if args.in_window else ""))
-    print(f"\n| method | filler | task sentence | {columns} |\n|---|---|---{rule}")
-    for method in args.methods:
-        for kind in args.fillers:
-            for with_task in (True, False):
-                print(f"| {method} | {kind} | {'yes' if with_task else 'no'}", end="", flush=True)
-                for n in args.lengths:
-                    percent = evaluation.passkey_accuracy(n * unit, kind, with_task, method, args.trials, args.in_window)
-                    print(f" | {percent:.0f}", end="", flush=True)
-                print(" |", flush=True)
-
-    if args.perplexity_tokens:
-        print(f"\nPerplexity of held-out text, whole / last {unit // 2} tokens, {args.perplexity_tokens} tokens per length")
-        print(f"\n| method | {columns} |\n|---{rule}")
+    def table(cell):
+        print(f"\n| method | text | {columns} |\n|---|---{rule}")
         for method in args.methods:
-            cells = (evaluation.perplexity(n * unit, method, args.perplexity_tokens, unit // 2) for n in args.lengths)
-            print(f"| {method} | " + " | ".join(f"{whole:.2f} / {last:.2f}" for whole, last in cells) + " |", flush=True)
+            for name, source in sources.items():
+                print(f"| {method} | {name} | ", end="", flush=True)
+                print(" | ".join(cell(n * unit, source, method) for n in args.lengths), "|", flush=True)
+
+    print(f"Pass key accuracy in percent, {args.trials} trials each, seed {args.seed}"
+          + (", needle in the last window" if args.in_window else ""))
+    table(lambda length, source, method:
+          f"{evaluation.passkey_accuracy(length, source, method, args.trials, args.in_window):.0f}")
+    if args.perplexity_tokens:
+        print(f"\nPerplexity, whole / last {unit // 2} tokens, {args.perplexity_tokens} tokens per length")
+        perplexity = lambda *cell: evaluation.perplexity(*cell, args.perplexity_tokens, unit // 2)
+        table(lambda length, source, method: "{:.2f} / {:.2f}".format(*perplexity(length, source, method)))
     print(f"\n{time.time() - start:.0f} s")
 
 

@@ -1,10 +1,11 @@
-"""A Llama in plain PyTorch, with the auxiliary chunk-selection loss that training may add."""
+"""A Llama in plain PyTorch, with the auxiliary chunk-selection losses that training may add."""
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 SELECTION_SHARPNESS = 4.0
 MIN_MASS = 0.3
+POOL_CHUNK, POOL_CHUNKS = 16, 16  # LongHeads' defaults in the service
 
 
 def config(vocab_size, dim=128, layers=4, heads=4, kv_heads=4, ffn=352, length=256):
@@ -66,6 +67,79 @@ def selection_loss(q, k, v, attention, chunk, base):
     return (divergence * weight).sum() / (weight.sum() + 1e-3)
 
 
+class Pool:
+    """The queries of a batch that answer a question, and the chunks of the whole batch as one document for them.
+
+    tokens, owners, is_answer: [B, T], as the rows have them (owners and is_answer of the following token). A query may choose
+    among the chunks of its own row that end before its previous chunk and all chunks of other rows, without those that
+    state the same fact (of which only its own row has the right one) and without the first chunk of each row.
+    """
+
+    def __init__(self, tokens, owners, is_answer):
+        batch, length = tokens.shape
+        num_chunks = length // POOL_CHUNK
+        self.row, self.position = torch.nonzero(is_answer, as_tuple=True)
+        far = self.position >= 2 * POOL_CHUNK
+        self.row, self.position = self.row[far], self.position[far]
+        self.tokens = tokens[self.row, self.position]
+        self.own, self.offset = self.position // POOL_CHUNK, self.position % POOL_CHUNK
+        asked = owners[self.row, self.position]
+        # Input token t is the one whose owner stands at t - 1.
+        own_tokens = F.pad(owners, (1, 0))[:, :length].reshape(batch * num_chunks, POOL_CHUNK)
+        states = (own_tokens[None] == asked[:, None, None]).any(-1)
+        chunk = torch.arange(batch * num_chunks)
+        same_row = chunk[None] // num_chunks == self.row[:, None]
+        index = chunk % num_chunks
+        before = index[None] <= self.own[:, None] - 2
+        self.allowed = torch.where(same_row, before, ~states) & (index > 0)
+        self.right = same_row & before & states & (index > 0)
+        self.first = self.row * num_chunks
+
+    def selection_loss(self, q, representations, attention):
+        """How low the right chunks rank among all, for heads that look at them.
+
+        q [B, H, T, D], representations [B, H, C, D], attention [B, H, T, T]. The cross-entropy between the attention
+        that a head pays to the right chunks of its row and its chunk scores over the pool, weighted by that attention
+        where it is considerable.
+        """
+        batch, heads, length, dim = q.shape
+        q = q[self.row, :, self.position]
+        flat = representations.transpose(0, 1).reshape(heads, -1, dim)
+        scores = torch.einsum("qhd,hpd->qhp", q, flat) * (dim ** -0.5 * SELECTION_SHARPNESS)
+        log_choice = torch.log_softmax(scores.masked_fill(~self.allowed[:, None], -1e4), -1)
+        mass = attention.detach()[self.row, :, self.position].view(-1, heads, length // POOL_CHUNK, POOL_CHUNK).sum(-1)
+        mass = mass * self.right[:, None].view(len(mass), 1, batch, -1)[torch.arange(len(mass)), :, self.row]
+        total = mass.sum(-1)
+        rows = log_choice.view(len(mass), heads, batch, -1)[torch.arange(len(mass)), :, self.row]
+        divergence = -(mass * rows).sum(-1) / (total + 1e-6)
+        weight = total * (total > MIN_MASS)
+        return (divergence * weight).sum() / (weight.sum() + 1e-3)
+
+    def attend(self, q, k, v, representations, base):
+        """LongHeads' attention of queries q [Q, H, D] over the pool, k and v [B, H, T, D] not rotated -> [Q, H, D]."""
+        batch, heads, length, dim = k.shape
+        flat = representations.transpose(0, 1).reshape(heads, -1, dim)
+        with torch.no_grad():
+            scores = torch.einsum("qhd,hpd->qhp", q, flat).masked_fill(~self.allowed[:, None], -1e9)
+            best = scores.topk(POOL_CHUNKS - 3, -1).indices.sort(-1).values
+            fixed = lambda x: x[:, None, None].expand(-1, heads, 1)
+            own = self.first + self.own
+            chosen = torch.cat([fixed(self.first), best, fixed(own - 1), fixed(own)], -1)
+            chosen = chosen + torch.arange(heads)[:, None] * flat.shape[1]
+        keys = rotate(k, rope_table(torch.arange(length) % POOL_CHUNK, dim, base))
+        gather = lambda x: F.embedding(chosen, x.transpose(0, 1).reshape(-1, POOL_CHUNK * dim)).view(
+            len(q), heads, POOL_CHUNKS, POOL_CHUNK, dim)
+        angles = (POOL_CHUNKS - 1 - torch.arange(POOL_CHUNKS)) * POOL_CHUNK + self.offset[:, None]
+        cos, sin = (x.view(len(q), 1, POOL_CHUNKS, dim) for x in rope_table(angles.reshape(-1), dim, base))
+        turned = rotate(q[:, :, None], (cos, sin))
+        logits = (gather(keys) @ turned[..., None])[..., 0] * dim ** -0.5
+        future = torch.arange(POOL_CHUNK)[None] > self.offset[:, None]
+        hidden = torch.zeros(len(q), 1, POOL_CHUNKS, POOL_CHUNK, dtype=torch.bool)
+        hidden[:, 0, -1] = future
+        weights = torch.softmax(logits.masked_fill(hidden, float("-inf")).flatten(2), -1)
+        return (weights[:, :, None] @ gather(v).flatten(2, 3))[:, :, 0]
+
+
 class RmsNorm(nn.Module):
     def __init__(self, dim, eps):
         super().__init__()
@@ -95,20 +169,26 @@ class Attention(nn.Module):
                 for p in (self.k_proj, self.v_proj))
         return q, k, v
 
-    def forward(self, x, table, chunk):
-        """Causal attention; with chunk > 0 also the selection loss for chunks of that many tokens."""
+    def forward(self, x, table, chunk=0, pool=None, pool_x=None):
+        """Causal attention of x [B, T, C]; with chunk > 0 also the losses, and attention of pool_x [Q, C] over the pool.
+
+        Returns (of x, of pool_x, selection loss within rows, selection loss over the pool).
+        """
         q, k, v = self.project(x)
         rotated_q, rotated_k = rotate(q, table), rotate(k, table)
-        loss = 0.0
-        if chunk:
-            scores = rotated_q @ rotated_k.transpose(-1, -2) * self.head_dim ** -0.5
-            future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
-            attention = torch.softmax(scores.masked_fill(future, float("-inf")), -1)
-            loss = selection_loss(q, k, v, attention, chunk, self.base)
-            out = attention @ v
-        else:
+        join = lambda y: self.o_proj(y.reshape(*y.shape[:-2], -1))
+        if not chunk:
             out = F.scaled_dot_product_attention(rotated_q, rotated_k, v, is_causal=True)
-        return self.o_proj(out.transpose(1, 2).reshape(x.shape[0], x.shape[1], -1)), loss
+            return join(out.transpose(1, 2)), None, 0.0, 0.0
+        scores = rotated_q @ rotated_k.transpose(-1, -2) * self.head_dim ** -0.5
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        attention = torch.softmax(scores.masked_fill(future, float("-inf")), -1)
+        row_loss = selection_loss(q, k, v, attention, chunk, self.base)
+        representations = chunk_representations(q, k, v, POOL_CHUNK, self.base)
+        pool_loss = pool.selection_loss(q, representations, attention)
+        pool_q = self.q_proj(pool_x).view(len(pool_x), self.heads, self.head_dim)
+        pool_out = pool.attend(pool_q, k, v, representations, self.base)
+        return join((attention @ v).transpose(1, 2)), join(pool_out), row_loss, pool_loss
 
 
 class Mlp(nn.Module):
@@ -129,10 +209,11 @@ class Layer(nn.Module):
         self.input_layernorm = RmsNorm(c["hidden_size"], c["rms_norm_eps"])
         self.post_attention_layernorm = RmsNorm(c["hidden_size"], c["rms_norm_eps"])
 
-    def forward(self, x, table, chunk):
-        attended, loss = self.self_attn(self.input_layernorm(x), table, chunk)
-        x = x + attended
-        return x + self.mlp(self.post_attention_layernorm(x)), loss
+    def forward(self, x, table, chunk=0, pool=None, pool_x=None):
+        normed = self.input_layernorm(pool_x) if chunk else None
+        attended, pool_attended, *losses = self.self_attn(self.input_layernorm(x), table, chunk, pool, normed)
+        finish = lambda y: y + self.mlp(self.post_attention_layernorm(y))
+        return finish(x + attended), finish(pool_x + pool_attended) if chunk else None, losses
 
 
 class Llama(nn.Module):
@@ -152,13 +233,23 @@ class Llama(nn.Module):
                 std *= (2 * c["num_hidden_layers"]) ** -0.5
             nn.init.normal_(parameter, std=std)
 
-    def forward(self, ids, chunks=None):
-        """Logits [B, T, V], and the mean selection loss if `chunks` gives each layer a chunk size."""
+    def forward(self, ids, chunks=None, pool=None):
+        """Logits [B, T, V].
+
+        If `chunks` gives each layer a chunk size for the loss within rows, (logits [B, T, V], logits [Q, V] of the
+        queries of the pool, mean selection loss within rows, mean selection loss over the pool).
+        """
         c = self.config
         table = rope_table(torch.arange(ids.shape[1]), c["head_dim"], c["rope_theta"])
-        x, losses = self.embed_tokens(ids), []
-        for index, layer in enumerate(self.layers):
-            x, loss = layer(x, table, chunks[index] if chunks else 0)
-            losses.append(loss)
-        logits = F.linear(self.norm(x), self.embed_tokens.weight)
-        return logits, sum(losses) / len(losses)
+        head = lambda y: F.linear(self.norm(y), self.embed_tokens.weight)
+        x = self.embed_tokens(ids)
+        if not chunks:
+            for layer in self.layers:
+                x, _, _ = layer(x, table)
+            return head(x)
+        pool_x, losses = self.embed_tokens(pool.tokens), []
+        for layer, chunk in zip(self.layers, chunks):
+            x, pool_x, layer_losses = layer(x, table, chunk, pool, pool_x)
+            losses.append(layer_losses)
+        row_loss, pool_loss = (sum(each) / len(losses) for each in zip(*losses))
+        return head(x), head(pool_x), row_loss, pool_loss

@@ -1,11 +1,11 @@
 """Trains the model: a curriculum of growing length, the chunk-selection loss in the last phase.
 
-usage: train.py --corpus CORPUS.json --tokenizer TOKENIZER.model --output DIR [--aux WEIGHT] [--start CHECKPOINT]
-Writes DIR/step-N.pt at the end of every phase, DIR/latest.pt now and then and DIR/final.pt. --start continues from any
-of these with new rows: so a run with and one without the auxiliary loss can share their beginning.
+usage: train.py --corpus CORPUS.json --tokenizer TOKENIZER.model --output DIR [--aux WEIGHT] [--start CHECKPOINT] [--until STEP]
+Writes DIR/step-N.pt at the end of every phase but the last, DIR/latest.pt now and then and DIR/final.pt. --start
+continues from a step-N.pt as if the run had not ended there: so a run with and one without the auxiliary losses can
+share their beginning.
 """
 import argparse
-import math
 import os
 import random
 import time
@@ -14,11 +14,12 @@ import sentencepiece
 import torch
 import torch.nn.functional as F
 
-from model import Llama, config
-from tasks import ANSWER_WEIGHT, MIX, Rows
+from model import Llama, Pool, config
+from tasks import ANSWER_WEIGHT, LAST_MIX, MIX, Rows
 
 CHUNKS = (8, 16, 32)
 STEP_TOKENS = 4096
+LENGTHS = (64, 128, 256)
 WARM_UP = 100
 
 
@@ -68,24 +69,32 @@ class Trainer:
     def note(self, name, value):
         self.averages[name] = 0.95 * self.averages.get(name, value) + 0.05 * value
 
-    def set_rates(self, total):
-        progress = self.step / total
-        share = min(1.0, (self.step + 1) / WARM_UP) * (0.02 + 0.49 * (1 + math.cos(math.pi * progress)))
+    def set_rates(self, decay):
+        """Warm-up, then constant, then linear by `decay`, the part of the last phase that is done."""
+        share = min(1.0, (self.step + 1) / WARM_UP) * (1 - 0.98 * decay)
         for optimiser, base in zip(self.optimisers, self.base_rates):
             optimiser.param_groups[0]["lr"] = base * share
 
-    def train_step(self, length, aux):
-        rows = [self.rows.row(length) for _ in range(STEP_TOKENS // length)]
-        tokens = torch.tensor([row[0] for row in rows])
-        weights = torch.tensor([row[1] for row in rows])
-        chunks = [self.random.choice(CHUNKS) for _ in self.model.layers] if aux else None
-        logits, selection = self.model(tokens[:, :-1], chunks)
-        losses = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
-        losses = losses.view_as(weights)
-        loss = (losses * weights).sum() / weights.sum()
+    def train_step(self, length, mix, aux):
+        rows = [self.rows.row(length, mix) for _ in range(STEP_TOKENS // length)]
+        tokens, weights, owners = (torch.tensor(part) for part in list(zip(*rows))[:3])
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        is_answer = weights >= ANSWER_WEIGHT
+        cross_entropy = lambda logits, of: F.cross_entropy(logits.flatten(0, -2), of.flatten(), reduction="none")
         if aux:
-            self.note("selection", selection.item())
-            loss = loss + aux * selection
+            pool = Pool(inputs, owners, is_answer)
+            chunks = [self.random.choice(CHUNKS) for _ in self.model.layers]
+            logits, pool_logits, row_loss, pool_loss = self.model(inputs, chunks, pool)
+            pool_targets = targets[pool.row, pool.position]
+            pool_answer = cross_entropy(pool_logits, pool_targets).mean()
+            extra = aux * (row_loss + pool_loss + pool_answer)
+            self.note("row selection", row_loss.item())
+            self.note("pool selection", pool_loss.item())
+            self.note("pool answer", pool_answer.item())
+        else:
+            logits, extra = self.model(inputs), 0.0
+        losses = cross_entropy(logits, targets).view_as(weights)
+        loss = (losses * weights).sum() / weights.sum() + extra
         for optimiser in self.optimisers:
             optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -93,8 +102,8 @@ class Trainer:
         for optimiser in self.optimisers:
             optimiser.step()
         for kind in MIX:
-            of_kind = torch.tensor([row[2] == kind for row in rows])
-            counted = of_kind[:, None] & ((weights >= ANSWER_WEIGHT) if kind in ("passkey", "records") else (weights > 0))
+            of_kind = torch.tensor([row.kind == kind for row in rows])
+            counted = of_kind[:, None] & (is_answer if kind in ("passkey", "records") else (weights > 0))
             if counted.any():
                 self.note(kind, losses[counted].mean().item())
 
@@ -109,26 +118,29 @@ class Trainer:
         for optimiser, saved in zip(self.optimisers, state["optimisers"]):
             optimiser.load_state_dict(saved)
         self.step = state["step"]
-        self.rows.random.seed(self.args.seed + 1 + self.step)
 
     def run(self):
-        phases = [(64, self.args.steps[0]), (128, self.args.steps[1]), (256, self.args.steps[2])]
-        total = sum(self.args.steps)
-        start = time.time()
-        end = 0
-        for index, (length, count) in enumerate(phases):
-            last_phase = index == len(phases) - 1
-            end += count
+        start, end = time.time(), 0
+        for index, (length, count) in enumerate(zip(LENGTHS, self.args.steps)):
+            last_phase = index == len(LENGTHS) - 1
+            begin, end = end, end + count
             if self.step >= end:
                 continue
+            if self.step >= self.args.until:
+                return
+            # So that a run that begins here does what one from the beginning does.
+            self.rows.random.seed(self.args.seed + begin + 1)
+            self.random.seed(self.args.seed + begin)
+            self.rows.hard_keys = last_phase
+            self.averages = {}
             while self.step < end:
-                self.set_rates(total)
-                self.train_step(length, self.args.aux if last_phase else 0.0)
+                self.set_rates((self.step - begin) / count if last_phase else 0.0)
+                self.train_step(length, LAST_MIX if last_phase else MIX, self.args.aux if last_phase else 0.0)
                 self.step += 1
                 if self.step % 50 == 0:
                     averages = " ".join(f"{name} {value:.3f}" for name, value in self.averages.items())
-                    print(f"step {self.step}/{total} length {length} {averages} {time.time() - start:.0f} s", flush=True)
-                if self.step % 200 == 0:
+                    print(f"step {self.step}/{sum(self.args.steps)} length {length} {averages} "
+                          f"{time.time() - start:.0f} s", flush=True)
                     self.save("latest.pt")
             self.save("final.pt" if last_phase else f"step-{end}.pt")
 
@@ -139,10 +151,11 @@ def main():
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--output", required=True)
     parser.add_argument("--aux", type=float, default=0.3)
-    parser.add_argument("--start")
+    parser.add_argument("--start", help="a step-N.pt")
+    parser.add_argument("--until", type=int, default=10 ** 9, help="end with the phase that reaches this step")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kv-heads", type=int, default=4)
-    parser.add_argument("--steps", type=int, nargs=3, default=[750, 350, 600], help="at length 64, 128, 256")
+    parser.add_argument("--steps", type=int, nargs=3, default=[400, 100, 300], help="at each of LENGTHS")
     args = parser.parse_args()
     os.makedirs(args.output, exist_ok=True)
     trainer = Trainer(args)

@@ -153,7 +153,7 @@ class SystemTest(unittest.TestCase):
         self.assertNotIn("56565", answer)
 
     def test_second_question_reuses_the_document(self):
-        path = self.path("reuse.txt", haystack(40, 10203))
+        path = self.path("reuse.txt", haystack(60, 10203))
         self.ask("--document", path, "--question", QUESTION)
         _, events, _ = self.ask("--document", path, "--question", QUESTION)
         usage = events[-1]["completed"]["usage"]
