@@ -43,5 +43,19 @@ TEST(StepSizes, RefusedWithTheirName) {
   EXPECT_EQ(LoadModel(many).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// The limit of kernels, said before anything is loaded.
+TEST(PageTokens, AreBoundedByWhatEveryBackendHolds) {
+  EngineOptions options = Options(0, 0);
+  options.page_tokens = 256;
+  EXPECT_TRUE(LoadModel(options).ok());
+  for (const int page_tokens : {8, 24, 272, 512, 1024}) {
+    options.page_tokens = page_tokens;
+    const auto refused = LoadModel(options).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(refused.message().find("must be a multiple of 16 in [16, 256]"), std::string::npos)
+        << refused;
+  }
+}
+
 }  // namespace
 }  // namespace folio

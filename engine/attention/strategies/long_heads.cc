@@ -38,7 +38,10 @@ constexpr NamedValue<Selection::Order> kOrders[] = {
 class LongHeadsStrategy final : public AttentionStrategy {
  public:
   std::string name() const override { return "long_heads"; }
-  std::string source() const override { return "Lu et al. 2024, LongHeads"; }
+  std::string source() const override {
+    return "Lu et al. 2024, LongHeads; the scorers quest and representatives adapt Quest (Tang et "
+           "al. 2024) and InfLLM (Xiao et al. 2024) to chunk-local keys";
+  }
 
   std::vector<Param> Params(const StrategySpec& spec, const StrategyLimits& limits) const override {
     const int64_t length = limits.trained_length;
