@@ -14,6 +14,10 @@
 
 namespace folio {
 
+namespace test {
+std::string TestData(const std::string& relative);  // in test_model.h
+}  // namespace test
+
 // A directory of its own for one test, removed at its end.
 class ScratchDir {
  public:
@@ -46,9 +50,7 @@ inline std::string ReadAll(const std::string& path) {
 }
 
 // tests/golden of the source tree.
-inline std::string GoldenDir() {
-  return (std::filesystem::path(__FILE__).parent_path().parent_path() / "golden").string();
-}
+inline std::string GoldenDir() { return test::TestData("golden"); }
 
 // The bytes of a safetensors file with any header, true or not.
 inline std::string SafetensorsBytes(std::string_view header, size_t data_bytes) {
