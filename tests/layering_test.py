@@ -77,6 +77,21 @@ class Layering(unittest.TestCase):
         self.assertEqual(
             violations("engine/attention", lambda _, h: not h.startswith("engine/backend")), [])
 
+    def test_device_code_is_plain(self):
+        """.cu files see no library's headers but CUDA's and C++'s own, through any header of ours."""
+        def reached(path, seen):
+            for header in INCLUDE.findall(path.read_text()):
+                if header not in seen:
+                    seen.add(header)
+                    if header.startswith("engine/"):
+                        reached(ROOT / header, seen)
+            return seen
+        files = sorted((ROOT / "engine/backend/cuda").glob("*.cu"))
+        self.assertGreater(len(files), 9)
+        found = set().union(*(reached(path, set()) for path in files))
+        self.assertIn("engine/types/plan_reading.h", found)
+        self.assertEqual([header for header in found if header.startswith(("absl/", "nlohmann/"))], [])
+
     def test_the_check_can_fail(self):
         self.assertNotEqual(violations("engine", lambda _, header: header != "engine/types/kv_types.h"), [])
 
