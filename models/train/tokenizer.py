@@ -1,7 +1,8 @@
 """Trains the SentencePiece tokenizer (BPE, 2048 pieces, byte fallback).
 
-usage: tokenizer.py CORPUS.json OUTPUT_PREFIX
+usage: tokenizer.py CORPUS.json OUTPUT.model
 """
+import io
 import json
 import random
 import sys
@@ -36,12 +37,15 @@ def main():
         name = generator.choice(tasks.NAMES)
         sentences += [tasks.TASK, " ".join(tasks.GRASS), tasks.needle(name, key),
                       f"{tasks.question(name)} {key}", tasks.record("king", key)]
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(sentences), model_prefix=sys.argv[2], vocab_size=VOCAB_SIZE,
+        sentence_iterator=iter(sentences), model_writer=model, vocab_size=VOCAB_SIZE,
         model_type="bpe", byte_fallback=True, split_digits=True, character_coverage=0.99999,
         normalization_rule_name="identity", add_dummy_prefix=True, remove_extra_whitespaces=False,
         unk_id=0, bos_id=1, eos_id=2, pad_id=-1, max_sentence_length=20000, num_threads=2,
         minloglevel=1)
+    with open(sys.argv[2], "wb") as file:
+        file.write(model.getvalue())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ export OMP_NUM_THREADS=1
 export MALLOC_MMAP_THRESHOLD_=4294967296 MALLOC_TRIM_THRESHOLD_=4294967296 MALLOC_TOP_PAD_=268435456
 
 [ -e "$work/corpus.json" ] || "$python" "$here/corpus.py" "$work/corpus.json" "$texts"/*.txt
-[ -e "$work/tokenizer.model" ] || "$python" "$here/tokenizer.py" "$work/corpus.json" "$work/tokenizer"
+[ -e "$work/tokenizer.model" ] || "$python" "$here/tokenizer.py" "$work/corpus.json" "$work/tokenizer.model"
 
 train() { "$python" -u "$here/train.py" --corpus "$work/corpus.json" --tokenizer "$work/tokenizer.model" "$@"; }
 finish() { # NAME [arguments of train.py]: the last phase, and its model as WORK_DIR/NAME
