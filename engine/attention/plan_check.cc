@@ -31,6 +31,50 @@ std::string ChunkFault(const AttentionPlan& plan, int page_tokens) {
   return "";
 }
 
+const char* Name(Keys keys) {
+  switch (keys) {
+    case Keys::kContext:
+      return "pages";
+    case Keys::kSinks:
+      return "sinks";
+    case Keys::kChunks:
+      return "chunks";
+    case Keys::kTopTokens:
+      return "chosen tokens";
+  }
+  return "";
+}
+
+const char* Name(Distance distance) {
+  switch (distance) {
+    case Distance::kTrue:
+      return "their true distance";
+    case Distance::kPinned:
+      return "a pinned distance";
+    case Distance::kClamped:
+      return "a clamped distance";
+    case Distance::kCompacted:
+      return "a compacted distance";
+  }
+  return "";
+}
+
+// Whether backends read such keys at such a distance. The true distance of sinks is one clamped at
+// kUnbounded.
+bool IsRead(Keys keys, Distance distance) {
+  switch (keys) {
+    case Keys::kContext:
+      return distance == Distance::kTrue || distance == Distance::kPinned;
+    case Keys::kSinks:
+      return distance == Distance::kPinned || distance == Distance::kClamped;
+    case Keys::kChunks:
+      return distance == Distance::kCompacted;
+    case Keys::kTopTokens:
+      return distance == Distance::kPinned;
+  }
+  return false;
+}
+
 std::string FaultOf(const AttentionPlan& plan, int page_tokens) {
   if (plan.stages.empty() || plan.stages.size() > kMaxStages) {
     return absl::StrCat("has ", plan.stages.size(), " stages, must have 1 to ", kMaxStages);
@@ -47,6 +91,10 @@ std::string FaultOf(const AttentionPlan& plan, int page_tokens) {
     return "needs one stage of chosen tokens exactly if it chooses tokens";
   }
   for (const AttentionStage& stage : plan.stages) {
+    if (!IsRead(stage.keys, stage.distance)) {
+      return absl::StrCat("sees ", Name(stage.keys), " at ", Name(stage.distance),
+                          ", which no backend reads");
+    }
     const bool pinned = stage.distance == Distance::kPinned;
     const bool of_pages = stage.keys == Keys::kContext || stage.keys == Keys::kTopTokens;
     if (pinned && of_pages && plan.key_form != KeyForm::kRaw) {

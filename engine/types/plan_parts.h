@@ -25,7 +25,8 @@ struct AttentionStage {
   enum class Distance : uint8_t {
     kTrue,       // i - j
     kPinned,     // distance_limit for every key
-    kClamped,    // min(i, distance_limit) - j: the query stands at distance_limit at most
+    kClamped,    // min(i, distance_limit) - j: the query stands at distance_limit at most. Sinks
+                 // have their true distance as one clamped at kUnbounded
     kCompacted,  // as if the chosen chunks stood side by side (LongHeads)
   };
   Keys keys = Keys::kContext;

@@ -260,6 +260,24 @@ TEST(CheckPlan, RefusesWhatBackendsHaveNoRoomFor) {
   EXPECT_THAT(fault(plan), HasSubstr("stored rotated"));
 }
 
+// Each kind of keys is read at the distances that its methods have; at others a backend would leave
+// the query where it is, and nobody would notice.
+TEST(CheckPlan, RefusesDistancesAtWhichNoBackendReadsSuchKeys) {
+  using Distance = AttentionStage::Distance;
+  const auto fault = [](const char* strategy, ParamList params, size_t stage, Distance distance) {
+    AttentionPlan plan = Plan({strategy, std::move(params)}, kLlama2);
+    plan.stages[stage].distance = distance;
+    return std::string(CheckPlan(plan, kLlama2.page_tokens).message());
+  };
+  EXPECT_THAT(fault("streaming", {}, 1, Distance::kTrue),
+              HasSubstr("sinks at their true distance"));
+  EXPECT_THAT(fault("full", {}, 0, Distance::kClamped), HasSubstr("pages at a clamped distance"));
+  EXPECT_THAT(fault("long_heads", {}, 1, Distance::kTrue),
+              HasSubstr("chunks at their true distance"));
+  EXPECT_THAT(fault("lm_infinite", {{"top_tokens", int64_t{5}}}, 2, Distance::kCompacted),
+              HasSubstr("chosen tokens at a compacted distance"));
+}
+
 TEST(StrategyRegistry, NamesTheKnownStrategiesForAnUnknownOne) {
   EXPECT_THAT(
       Refusal({"magic", {}}, kLlama2),
