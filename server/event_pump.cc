@@ -28,10 +28,10 @@ EventPump::EventPump(Clock clock) : clock_(std::move(clock)), thread_([this] { M
 
 EventPump::~EventPump() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     ending_ = true;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   thread_.join();
 }
 
@@ -41,42 +41,42 @@ std::shared_ptr<EventSink> EventPump::SinkFor(std::shared_ptr<PumpTarget> target
 
 void EventPump::Register(std::shared_ptr<PumpTarget> target) {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     registered_.insert(std::move(target));
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void EventPump::Unregister(const std::shared_ptr<PumpTarget>& target) {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   registered_.erase(target);
 }
 
 void EventPump::StopAll(const absl::Status& status) {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     stop_all_ = status;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void EventPump::Post(const std::shared_ptr<PumpTarget>& target, Event event) {
   bool was_empty;
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     was_empty = inbox_.empty();
     inbox_.emplace_back(target, std::move(event));
   }
-  if (was_empty) wake_.notify_one();
+  if (was_empty) wake_.NotifyOne();
 }
 
 bool EventPump::Take(Turn* turn) {
-  std::unique_lock<std::mutex> lock(mu_);
-  const auto has_work = [this] { return ending_ || !inbox_.empty() || stop_all_.has_value(); };
+  MutexLock lock(&mu_);
   if (registered_.empty()) {
-    wake_.wait(lock, [&] { return has_work() || !registered_.empty(); });
+    while (!HasWork() && registered_.empty()) wake_.Wait(&mu_);
   } else {
-    wake_.wait_until(lock, turn->next_tick, has_work);
+    while (!HasWork() && wake_.WaitUntil(&mu_, turn->next_tick)) {
+    }
   }
   turn->events.swap(inbox_);
   turn->stop_all.swap(stop_all_);

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/types/request.h"
 #include "server/clock.h"
 
@@ -55,16 +54,19 @@ class EventPump {
 
   void Post(const std::shared_ptr<PumpTarget>& target, Event event);
   void Main();
+  bool HasWork() const FOLIO_REQUIRES(mu_) {
+    return ending_ || !inbox_.empty() || stop_all_.has_value();
+  }
   // Waits for work and takes it; false when the pump is to end after this turn.
   bool Take(Turn* turn);
 
   const Clock clock_;
-  std::mutex mu_;
-  std::condition_variable wake_;
-  Inbox inbox_;                                       // guarded by mu_
-  std::set<std::shared_ptr<PumpTarget>> registered_;  // guarded by mu_
-  std::optional<absl::Status> stop_all_;              // guarded by mu_
-  bool ending_ = false;                               // guarded by mu_
+  Mutex mu_;
+  CondVar wake_;
+  Inbox inbox_ FOLIO_GUARDED_BY(mu_);
+  std::set<std::shared_ptr<PumpTarget>> registered_ FOLIO_GUARDED_BY(mu_);
+  std::optional<absl::Status> stop_all_ FOLIO_GUARDED_BY(mu_);
+  bool ending_ FOLIO_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

@@ -1,11 +1,11 @@
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace folio::server {
 
@@ -23,10 +23,10 @@ class PromptPool {
  private:
   void Main();
 
-  std::mutex mu_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> tasks_;  // guarded by mu_
-  bool stopping_ = false;                    // guarded by mu_
+  Mutex mu_;
+  CondVar wake_;
+  std::deque<std::function<void()>> tasks_ FOLIO_GUARDED_BY(mu_);
+  bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;
 };
 

@@ -48,7 +48,7 @@ ScoreCall::ScoreCall(ServiceContext* context)
 
 void ScoreCall::MaybeRead() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (reads_ || all_received_ || num_waiting_ >= kMaxWaitingTokens) return;
     reads_ = true;
   }
@@ -61,7 +61,7 @@ void ScoreCall::OnReadDone(bool ok) {
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     all_received_ = true;
   }
   context_->pool.Post([call = shared_from_this()] { call->Complete(); });
@@ -75,7 +75,7 @@ void ScoreCall::Process() {
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     reads_ = false;
   }
   MaybeRead();
@@ -106,7 +106,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   *accepted.mutable_accepted()->mutable_strategy() = ToProto(resolved->strategy);
   *accepted.mutable_accepted()->mutable_position() = ToProto(resolved->position);
   writes_.Push(std::move(accepted));
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   const auto id = engine_->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
@@ -144,7 +144,7 @@ grpc::Status ScoreCall::Append(std::vector<int32_t> tokens) {
   const int32_t bos = engine_->tokenizer().bos_id();
   if (!begun_ && !header_.no_bos() && bos >= 0) tokens.insert(tokens.begin(), bos);
   begun_ = true;
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   if (id_ == 0) return grpc::Status::OK;  // the stream has failed and said so
   num_waiting_ += static_cast<int64_t>(tokens.size());
   return ToGrpcStatus(engine_->AppendToScore(id_, std::move(tokens)));
@@ -167,7 +167,7 @@ void ScoreCall::Complete() {
     Abandon(absl::CancelledError("the text was refused"));
     return;
   }
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   if (id_ != 0) engine_->FinishScore(id_);
 }
 
@@ -178,7 +178,7 @@ void ScoreCall::Handle(Event event) {
     OnCompleted(*completed);
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
     {
-      std::lock_guard<std::mutex> lock(mu_);
+      MutexLock lock(&mu_);
       id_ = 0;
     }
     writes_.Finish(ToGrpcStatus(failed->status));
@@ -201,7 +201,7 @@ void ScoreCall::OnScored(const ScoredEvent& scored) {
     log_likelihood_ += logprob;
   }
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     num_waiting_ -= static_cast<int64_t>(scored.logprobs.size());
   }
   MaybeRead();
@@ -219,7 +219,7 @@ void ScoreCall::CloseBucket() {
 
 void ScoreCall::OnCompleted(const CompletedEvent& completed) {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     id_ = 0;
   }
   if (bucket_.num_tokens() > 0) CloseBucket();
@@ -236,7 +236,7 @@ void ScoreCall::OnCompleted(const CompletedEvent& completed) {
 }
 
 void ScoreCall::Abandon(const absl::Status& reason) {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   if (id_ != 0) engine_->Cancel(id_, reason);
   id_ = 0;
 }

@@ -3,10 +3,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "folio/v1/inference.pb.h"
@@ -74,11 +74,11 @@ class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::Sco
   v1::ScoreBucket bucket_;
   double log_likelihood_ = 0;
 
-  std::mutex mu_;
-  RequestId id_ = 0;           // guarded by mu_; 0: not open, or over
-  int64_t num_waiting_ = 0;    // guarded by mu_; tokens appended and not scored
-  bool reads_ = false;         // guarded by mu_; a read or its processing is under way
-  bool all_received_ = false;  // guarded by mu_
+  Mutex mu_;
+  RequestId id_ FOLIO_GUARDED_BY(mu_) = 0;         // 0: not open, or over
+  int64_t num_waiting_ FOLIO_GUARDED_BY(mu_) = 0;  // tokens appended and not scored
+  bool reads_ FOLIO_GUARDED_BY(mu_) = false;       // a read or its processing is under way
+  bool all_received_ FOLIO_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace folio::server

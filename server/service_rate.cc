@@ -16,7 +16,7 @@ double Seconds(SteadyTime from, SteadyTime to) {
 }  // namespace
 
 void ServiceRate::OnFinished(SteadyTime now) {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   if (last_ != SteadyTime{}) {
     // An idle hour says nothing about the speed.
     const double interval = std::min(Seconds(last_, now), kMaxSeconds);
@@ -27,7 +27,7 @@ void ServiceRate::OnFinished(SteadyTime now) {
 }
 
 std::chrono::milliseconds ServiceRate::RetryDelay(int waiting, SteadyTime now) const {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   // A departure that is overdue makes the mean worse before it happens.
   const double overdue = last_ == SteadyTime{} ? 0 : std::min(Seconds(last_, now), kMaxSeconds);
   const double interval = mean_seconds_ == 0 ? 0 : std::max(mean_seconds_, kWeight * overdue);

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <chrono>
-#include <mutex>
 
+#include "engine/base/mutex.h"
 #include "engine/types/request.h"
 
 namespace folio::server {
@@ -18,9 +18,9 @@ class ServiceRate {
   std::chrono::milliseconds RetryDelay(int waiting, SteadyTime now) const;
 
  private:
-  mutable std::mutex mu_;
-  SteadyTime last_{};        // guarded by mu_; epoch: none yet
-  double mean_seconds_ = 0;  // guarded by mu_; exponentially weighted
+  mutable Mutex mu_;
+  SteadyTime last_ FOLIO_GUARDED_BY(mu_) = {};     // epoch: none yet
+  double mean_seconds_ FOLIO_GUARDED_BY(mu_) = 0;  // exponentially weighted
 };
 
 }  // namespace folio::server

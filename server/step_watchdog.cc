@@ -29,20 +29,25 @@ StepWatchdog::StepWatchdog(const Engine* engine, std::chrono::milliseconds limit
 
 StepWatchdog::~StepWatchdog() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     stopping_ = true;
   }
-  stop_.notify_all();
+  stop_.NotifyAll();
   thread_.join();
 }
 
+bool StepWatchdog::Wait() {
+  const SteadyTime end = std::chrono::steady_clock::now() + period_;
+  MutexLock lock(&mu_);
+  while (!stopping_ && stop_.WaitUntil(&mu_, end)) {
+  }
+  return !stopping_;
+}
+
 void StepWatchdog::Main() {
-  std::unique_lock<std::mutex> lock(mu_);
-  while (!stop_.wait_for(lock, period_, [this] { return stopping_; })) {
+  while (Wait()) {
     if (!heartbeat_.Stalled(engine_->Stats(), std::chrono::steady_clock::now())) continue;
-    lock.unlock();
-    on_stall_();
-    return;
+    return on_stall_();
   }
 }
 

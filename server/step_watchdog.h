@@ -1,11 +1,10 @@
 #pragma once
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
+#include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 
 namespace folio::server {
@@ -35,14 +34,16 @@ class StepWatchdog {
 
  private:
   void Main();
+  // Waits for one period; false when it is time to stop.
+  bool Wait();
 
   const Engine* const engine_;
   const std::chrono::milliseconds period_;
   StepHeartbeat heartbeat_;
   const std::function<void()> on_stall_;
-  std::mutex mu_;
-  std::condition_variable stop_;
-  bool stopping_ = false;
+  Mutex mu_;
+  CondVar stop_;
+  bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   std::thread thread_;
 };
 

@@ -4,9 +4,10 @@
 
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <utility>
+
+#include "engine/base/mutex.h"
 
 namespace folio::server {
 
@@ -29,7 +30,7 @@ class WriteQueue {
   // Sends `message` after those before it. Returns whether it stands alone: false if it was folded
   // into another one, or dropped because the stream has ended.
   bool Push(Message message) {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (final_.has_value()) return false;
     if (!writing_) {
       waiting_.push_back({std::move(message), 0});
@@ -57,13 +58,13 @@ class WriteQueue {
   // operations.
   template <typename Start>
   void IfOpen(Start start) {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (!final_.has_value()) start();
   }
 
   // Reaction to a finished write; not ok: the client is gone and nothing more can be sent.
   void OnWriteDone(bool ok) {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     writing_ = false;
     Pop();
     if (!ok) {
@@ -75,12 +76,12 @@ class WriteQueue {
 
   // Bytes behind the message in flight.
   size_t waiting_bytes() const {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     return waiting_bytes_;
   }
   // The status that the stream has ended or will end with.
   std::optional<grpc::StatusCode> final_code() const {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (!final_.has_value()) return std::nullopt;
     return final_->error_code();
   }
@@ -92,7 +93,7 @@ class WriteQueue {
   };
 
   void End(grpc::Status status, bool drop) {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (final_.has_value()) return;
     final_ = std::move(status);
     while (drop && waiting_.size() > (writing_ ? 1u : 0u)) {
@@ -102,13 +103,13 @@ class WriteQueue {
     StartIfIdle();
   }
 
-  void Pop() {
+  void Pop() FOLIO_REQUIRES(mu_) {
     waiting_bytes_ -= waiting_.front().bytes;
     waiting_.pop_front();
   }
 
   // Holding the lock: gRPC runs reactions on its own threads, never inside these calls.
-  void StartIfIdle() {
+  void StartIfIdle() FOLIO_REQUIRES(mu_) {
     if (writing_ || finish_started_) return;
     if (!waiting_.empty()) {
       writing_ = true;
@@ -122,12 +123,12 @@ class WriteQueue {
   }
 
   const Reactor reactor_;
-  mutable std::mutex mu_;
-  std::deque<Waiting> waiting_;  // the front one is in flight while writing_
-  size_t waiting_bytes_ = 0;
-  bool writing_ = false;
-  bool finish_started_ = false;
-  std::optional<grpc::Status> final_;
+  mutable Mutex mu_;
+  std::deque<Waiting> waiting_ FOLIO_GUARDED_BY(mu_);  // the front one is in flight while writing_
+  size_t waiting_bytes_ FOLIO_GUARDED_BY(mu_) = 0;
+  bool writing_ FOLIO_GUARDED_BY(mu_) = false;
+  bool finish_started_ FOLIO_GUARDED_BY(mu_) = false;
+  std::optional<grpc::Status> final_ FOLIO_GUARDED_BY(mu_);
 };
 
 }  // namespace folio::server

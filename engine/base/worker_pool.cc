@@ -25,11 +25,11 @@ WorkerPool::WorkerPool(int num_threads) {
 
 WorkerPool::~WorkerPool() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     stop_.store(true);
     generation_.fetch_add(1);
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -43,10 +43,10 @@ void WorkerPool::ParallelFor(int64_t num_tasks, const std::function<void(int64_t
   next_task_.store(0, std::memory_order_relaxed);
   num_busy_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     generation_.fetch_add(1, std::memory_order_release);
   }
-  wake_.notify_all();
+  wake_.NotifyAll();
   RunTasks(0);
   for (int round = 0; num_busy_.load(std::memory_order_acquire) != 0; ++round) {
     if (round < kSpinRounds) {
@@ -74,8 +74,8 @@ void WorkerPool::ThreadMain(int thread) {
       CpuRelax();
     }
     if (generation_.load(std::memory_order_acquire) == seen) {
-      std::unique_lock<std::mutex> lock(mu_);
-      wake_.wait(lock, [&] { return generation_.load(std::memory_order_acquire) != seen; });
+      MutexLock lock(&mu_);
+      while (generation_.load(std::memory_order_acquire) == seen) wake_.Wait(&mu_);
     }
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_acquire)) return;

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "engine/base/mutex.h"
 
 namespace folio {
 
@@ -34,10 +34,11 @@ class WorkerPool {
   std::atomic<int64_t> next_task_{0};
   std::atomic<int> num_busy_{0};
 
+  // Raised under mu_, so that no thread falls asleep on the old value; read without it.
   std::atomic<uint64_t> generation_{0};
   std::atomic<bool> stop_{false};
-  std::mutex mu_;
-  std::condition_variable wake_;
+  Mutex mu_;
+  CondVar wake_;
   std::vector<std::thread> threads_;
 };
 
