@@ -3,10 +3,10 @@
 
 #include <chrono>
 #include <cmath>
-#include <mutex>
 #include <utility>
 
 #include "engine/base/memory_info.h"
+#include "engine/base/mutex.h"
 #include "server/metrics.h"
 
 namespace folio::server {
@@ -64,27 +64,27 @@ class TokenRate {
 // Reads the engine when scraped.
 class EngineGauges final : public prometheus::Collectable {
  public:
-  EngineGauges(std::function<Engine*()> engine, std::function<DocumentCounts()> documents)
-      : engine_(std::move(engine)), documents_(std::move(documents)) {}
+  explicit EngineGauges(std::function<Engine*()> engine) : engine_(std::move(engine)) {}
 
   std::vector<MetricFamily> Collect() const override;
 
  private:
-  void Gauge(const std::string& name, const std::string& help, double value) const {
+  void Gauge(const std::string& name, const std::string& help, double value) const
+      FOLIO_REQUIRES(mu_) {
     families_->push_back(Family(name, help, MetricType::Gauge));
     Add(&families_->back(), value);
   }
-  void CollectMemory(const Engine& engine, const EngineStats& stats) const;
-  void CollectTokens(const EngineStats& stats) const;
+  void CollectDocuments(const DocumentCounts& counts) const FOLIO_REQUIRES(mu_);
+  void CollectMemory(const Engine& engine, const EngineStats& stats) const FOLIO_REQUIRES(mu_);
+  void CollectTokens(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
 
   const std::function<Engine*()> engine_;
-  const std::function<DocumentCounts()> documents_;
 
   // Scrapes run one at a time.
-  mutable std::mutex mu_;
-  mutable std::vector<MetricFamily>* families_ = nullptr;
-  mutable TokenRate prefill_rate_;
-  mutable TokenRate decode_rate_;
+  mutable Mutex mu_;
+  mutable std::vector<MetricFamily>* families_ FOLIO_GUARDED_BY(mu_) = nullptr;
+  mutable TokenRate prefill_rate_ FOLIO_GUARDED_BY(mu_);
+  mutable TokenRate decode_rate_ FOLIO_GUARDED_BY(mu_);
 };
 
 void EngineGauges::CollectMemory(const Engine& engine, const EngineStats& stats) const {
@@ -122,15 +122,22 @@ void EngineGauges::CollectTokens(const EngineStats& stats) const {
   Add(&families_->back(), decode_rate_.Sample(stats.decode_tokens, now), {{"phase", "decode"}});
 }
 
+void EngineGauges::CollectDocuments(const DocumentCounts& counts) const {
+  families_->push_back(Family("folio_documents", "Documents held.", MetricType::Gauge));
+  for (size_t state = 0; state < counts.size(); ++state) {
+    const char* name = DocumentStateName(static_cast<DocumentState>(state));
+    Add(&families_->back(), counts[state], {{"state", name}});
+  }
+}
+
 std::vector<MetricFamily> EngineGauges::Collect() const {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   std::vector<MetricFamily> families;
   families_ = &families;
   Gauge("folio_process_resident_memory_bytes", "Resident memory of the process.",
         static_cast<double>(ResidentBytes()));
-  families.push_back(Family("folio_documents", "Documents held.", MetricType::Gauge));
-  for (const auto& [state, count] : documents_()) Add(&families.back(), count, {{"state", state}});
   const Engine* engine = engine_();
+  CollectDocuments(engine == nullptr ? DocumentCounts{} : engine->CountDocuments());
   if (engine == nullptr) return families;
   const EngineStats stats = engine->Stats();
   Gauge("folio_num_requests_running", "Requests in the batch.", stats.running);
@@ -150,8 +157,8 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
 }  // namespace
 
 std::shared_ptr<prometheus::Collectable> Metrics::EngineCollectable(
-    std::function<Engine*()> engine, std::function<DocumentCounts()> documents) {
-  return std::make_shared<EngineGauges>(std::move(engine), std::move(documents));
+    std::function<Engine*()> engine) {
+  return std::make_shared<EngineGauges>(std::move(engine));
 }
 
 }  // namespace folio::server

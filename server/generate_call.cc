@@ -118,76 +118,27 @@ grpc::Status GenerateCall::TryPrepare() {
     return ToGrpcStatus(*reason, {{}, {{"phase", "tokenise"}}, {}});
   };
   if (grpc::Status status = ended(); !status.ok()) return status;
-  GenerateSpec spec;
-  if (grpc::Status status = FromProto(*request_, context_->options, &spec); !status.ok()) {
-    return status;
-  }
-  if (grpc::Status status = Tokenise(&spec); !status.ok()) return status;
-  const PositionRequest text = {PromptTokens(spec) + spec.stop.max_new_tokens, has_document_};
-  auto resolved = engine_->ResolveAttention(spec.attention, text);
-  if (!resolved.ok()) return BadAttention(resolved.status(), "");
-  spec.attention = *std::move(resolved);
+  GenerateQuestion question;
+  grpc::Status read = ReadGenerateRequest(*request_, *engine_, context_->options, &question);
+  if (!read.ok()) return read;
   if (grpc::Status status = ended(); !status.ok()) return status;
-  return Submit(std::move(spec));
+  return Submit(std::move(question));
 }
 
-grpc::Status GenerateCall::CheckTokenIds(
-    const char* field, const google::protobuf::RepeatedField<uint32_t>& ids) const {
-  const auto vocab = static_cast<uint32_t>(engine_->info().shape.vocab_size);
-  for (int i = 0; i < ids.size(); ++i) {
-    if (ids[i] < vocab) continue;
-    return BadField(absl::StrCat(field, "[", i, "]"),
-                    absl::StrCat("id ", ids[i], " is not in the vocabulary of ", vocab));
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status GenerateCall::Tokenise(GenerateSpec* spec) const {
-  const v1::StoppingCriteria& stopping = request_->stopping();
-  if (auto status = CheckTokenIds("stopping.stop_token_ids", stopping.stop_token_ids());
-      !status.ok()) {
-    return status;
-  }
-  const v1::DocumentQuery& question = request_->document();
-  if (request_->has_prompt_token_ids() || question.has_token_ids()) {
-    const char* field = has_document_ ? "document.token_ids.ids" : "prompt_token_ids.ids";
-    const auto& ids =
-        has_document_ ? question.token_ids().ids() : request_->prompt_token_ids().ids();
-    if (ids.empty()) return BadField(field, "is empty");
-    spec->tokens.assign(ids.begin(), ids.end());
-    return CheckTokenIds(field, ids);
-  }
-  const char* field = has_document_ ? "document.question" : "prompt";
-  const std::string& text = has_document_ ? question.text() : request_->prompt();
-  if (text.empty()) return BadField(field, "is empty");
-  const Tokenizer& tokenizer = engine_->tokenizer();
-  auto tokens = tokenizer.Encode(text);
-  if (!tokens.ok()) return BadField(field, std::string(tokens.status().message()));
-  if (!has_document_ && tokenizer.bos_id() >= 0) spec->tokens.push_back(tokenizer.bos_id());
-  spec->tokens.insert(spec->tokens.end(), tokens->begin(), tokens->end());
-  if (spec->tokens.empty()) return BadField(field, "has no tokens");
-  return grpc::Status::OK;
-}
-
-int64_t GenerateCall::PromptTokens(const GenerateSpec& spec) const {
-  const auto question_tokens = static_cast<int64_t>(spec.tokens.size());
-  if (!has_document_) return question_tokens;
-  const auto document = engine_->GetDocument(spec.document_id);
-  return question_tokens + (document.has_value() ? document->known_tokens : 0);
-}
-
-v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateSpec& spec) const {
+v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateQuestion& question) const {
+  const GenerateSpec& spec = question.spec;
   v1::GenerateEvent event;
   v1::Accepted* accepted = event.mutable_accepted();
   *accepted->mutable_strategy() = server::ToProto(spec.attention.strategy);
   *accepted->mutable_position() = server::ToProto(spec.attention.position);
   *accepted->mutable_sampling() = server::ToProto(spec.sampling);
   accepted->set_max_new_tokens(static_cast<uint32_t>(spec.stop.max_new_tokens));
-  accepted->set_prompt_tokens(static_cast<uint64_t>(PromptTokens(spec)));
+  accepted->set_prompt_tokens(static_cast<uint64_t>(question.prompt_tokens()));
   return event;
 }
 
-grpc::Status GenerateCall::Submit(GenerateSpec spec) {
+grpc::Status GenerateCall::Submit(GenerateQuestion question) {
+  GenerateSpec& spec = question.spec;
   if (deadline_ != std::chrono::system_clock::time_point::max()) {
     spec.deadline = std::chrono::steady_clock::now() +
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -195,26 +146,17 @@ grpc::Status GenerateCall::Submit(GenerateSpec spec) {
   }
   strategy_ = spec.attention.strategy.name;
   metrics_ = context_->metrics->ForStrategy(strategy_);
-  v1::GenerateEvent accepted = AcceptedEvent(spec);
+  v1::GenerateEvent accepted = AcceptedEvent(question);
+  if (question.document.has_value()) upload_ = DocumentUpload::Of(*question.document);
   // Under the lock, so that a cancellation either comes before (nothing is submitted) or finds the
   // id, and that the request's events wait behind Accepted: the pump takes the lock too.
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   if (end_reason_.has_value()) {
     context_->metrics->OnFailed(*end_reason_, "tokenise");
     return ToGrpcStatus(*end_reason_, {{}, {{"phase", "tokenise"}}, {}});
   }
-  const bool has_document = !spec.document_id.empty();
-  if (has_document) document_ = context_->documents.Find(spec.document_id);
-  const std::string document_id = spec.document_id;
   const auto id = engine_->Submit(std::move(spec), context_->pump.SinkFor(shared_from_this()));
-  if (!id.ok()) {
-    const auto document = has_document ? engine_->GetDocument(document_id) : std::nullopt;
-    if (id.status().code() == absl::StatusCode::kFailedPrecondition && document.has_value() &&
-        !document->finished) {
-      return ToGrpcStatus(id.status(), {"DOCUMENT_NOT_READY", {{"document_id", document_id}}, {}});
-    }
-    return context_->Refusal(id.status());
-  }
+  if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
   context_->metrics->OnAccepted(strategy_);
   Send(std::move(accepted));
@@ -230,7 +172,7 @@ void GenerateCall::Send(v1::GenerateEvent event) {
 
 void GenerateCall::Handle(Event event) {
   if (!saw_accepted_) {
-    std::lock_guard<std::mutex> wait_for_accepted(mu_);
+    MutexLock wait_for_accepted(&mu_);
     saw_accepted_ = true;
   }
   const SteadyTime now = context_->clock();
@@ -281,7 +223,7 @@ void GenerateCall::OnEvidence(const EvidenceEvent& evidence) {
   }
   if (!wants_spans_) return;
   v1::GenerateEvent out;
-  server::ToProto(evidence, engine_->tokenizer(), document_.get(), &out);
+  server::ToProto(evidence, engine_->tokenizer(), upload_.get(), &out);
   Send(std::move(out));
 }
 
@@ -305,7 +247,7 @@ void GenerateCall::CheckReader(SteadyTime now) {
   const SteadyTime write_started = write_started_.load();
   if (aborted_ != SteadyTime{}) {
     // The ABORTED is stuck behind a write that the client does not take either.
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (!done_ && now - aborted_ > kAbortGrace) rpc_->TryCancel();
     return;
   }
@@ -327,7 +269,7 @@ void GenerateCall::AbortSlowReader(const std::string& what, SteadyTime now) {
 void GenerateCall::Tick(SteadyTime now) {
   {
     // Heartbeats follow Accepted; tokens take at most some seconds to find.
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (id_ == 0) return;
   }
   CheckReader(now);
@@ -344,7 +286,7 @@ void GenerateCall::Stop(const absl::Status& status) { EndEarly(status); }
 void GenerateCall::EndEarly(absl::Status reason) {
   RequestId id = 0;
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (end_reason_.has_value()) return;
     end_reason_ = reason;
     id = id_;
@@ -354,7 +296,7 @@ void GenerateCall::EndEarly(absl::Status reason) {
 }
 
 std::optional<absl::Status> GenerateCall::end_reason() const {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   return end_reason_;
 }
 
@@ -374,7 +316,7 @@ void GenerateCall::OnCancel() {
 
 void GenerateCall::OnDone() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     done_ = true;
   }
   const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));

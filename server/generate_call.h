@@ -4,12 +4,14 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
+#include "engine/base/mutex.h"
 #include "folio/v1/inference.pb.h"
+#include "server/document_upload.h"
 #include "server/event_pump.h"
+#include "server/generate_request.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
 
@@ -49,13 +51,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
   grpc::Status TryPrepare();
-  grpc::Status Tokenise(GenerateSpec* spec) const;
-  grpc::Status CheckTokenIds(const char* field,
-                             const google::protobuf::RepeatedField<uint32_t>& ids) const;
-  grpc::Status Submit(GenerateSpec spec);
-  // Of document and question.
-  int64_t PromptTokens(const GenerateSpec& spec) const;
-  v1::GenerateEvent AcceptedEvent(const GenerateSpec& spec) const;
+  grpc::Status Submit(GenerateQuestion question);
+  v1::GenerateEvent AcceptedEvent(const GenerateQuestion& question) const;
 
   // On the pump thread.
   void OnDelta(const DeltaEvent& delta, SteadyTime now);
@@ -82,7 +79,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   const SteadyTime arrived_;
   // Written while preparing, read afterwards.
   std::string strategy_;
-  std::shared_ptr<UploadState> document_;  // null: inline prompt
+  std::shared_ptr<DocumentUpload> upload_;  // of the document; null: inline prompt
   const StrategyMetrics* metrics_ = nullptr;
 
   WriteQueue<v1::GenerateEvent> writes_;
@@ -100,10 +97,10 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   SteadyTime last_token_{};
   SteadyTime aborted_{};  // epoch: not for slowness
 
-  mutable std::mutex mu_;
-  RequestId id_ = 0;                        // guarded by mu_; 0: not submitted
-  std::optional<absl::Status> end_reason_;  // guarded by mu_
-  bool done_ = false;                       // guarded by mu_; gRPC's objects are gone
+  mutable Mutex mu_;
+  RequestId id_ FOLIO_GUARDED_BY(mu_) = 0;  // 0: not submitted
+  std::optional<absl::Status> end_reason_ FOLIO_GUARDED_BY(mu_);
+  bool done_ FOLIO_GUARDED_BY(mu_) = false;  // gRPC's objects are gone
 };
 
 }  // namespace folio::server

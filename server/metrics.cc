@@ -80,7 +80,7 @@ void Metrics::CreateKnownSeries() {
 }
 
 const StrategyMetrics* Metrics::ForStrategy(const std::string& strategy) {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   const auto [it, is_new] = strategies_.try_emplace(strategy);
   StrategyMetrics& metrics = it->second;
   if (!is_new) return &metrics;

@@ -8,10 +8,10 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "engine/types/request.h"
 
@@ -27,9 +27,6 @@ struct StrategyMetrics {
   std::array<prometheus::Histogram*, 3> first_token_seconds{};  // by DocumentUse
 };
 
-// Numbers of documents by state, for the scrape.
-using DocumentCounts = std::map<std::string, int>;
-
 // All Prometheus metrics, prefix folio_. Counters and histograms are written as things happen;
 // gauges are read from the engine at scrape time, so the engine never waits for a scrape.
 // Thread-safe.
@@ -41,7 +38,7 @@ class Metrics {
   std::shared_ptr<prometheus::Registry> registry() const { return registry_; }
   // And the gauges of the engine, which is nullptr until the model is loaded.
   static std::shared_ptr<prometheus::Collectable> EngineCollectable(
-      std::function<Engine*()> engine, std::function<DocumentCounts()> documents);
+      std::function<Engine*()> engine);
 
   // Lives as long as the metrics.
   const StrategyMetrics* ForStrategy(const std::string& strategy);
@@ -66,8 +63,8 @@ class Metrics {
   void CreateKnownSeries();
 
   const std::shared_ptr<prometheus::Registry> registry_;
-  std::mutex mu_;
-  std::map<std::string, StrategyMetrics> strategies_;  // guarded by mu_; entries never move
+  Mutex mu_;
+  std::map<std::string, StrategyMetrics> strategies_ FOLIO_GUARDED_BY(mu_);  // entries never move
 };
 
 const char* PhaseName(Phase phase);

@@ -55,7 +55,7 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(kAtLeastOne);
   app->add_option("--max-document-bytes", options->max_document_bytes, "Largest document")
       ->check(CLI::PositiveNumber);
-  app->add_option("--max-documents", options->max_documents, "Documents held at a time")
+  app->add_option("--max-documents", options->engine.max_documents, "Documents held at a time")
       ->check(kAtLeastOne);
   app->add_option("--drain-seconds", options->drain_seconds,
                   "How long running streams may go on after SIGTERM")

@@ -114,6 +114,20 @@ std::string TextOf(const Tokenizer& tokenizer, const std::vector<int32_t>& token
   return text;
 }
 
+v1::Document::State ToProto(DocumentState state) {
+  switch (state) {
+    case DocumentState::kUploading:
+      return v1::Document::STATE_UPLOADING;
+    case DocumentState::kPrefilling:
+      return v1::Document::STATE_PREFILLING;
+    case DocumentState::kReady:
+      return v1::Document::STATE_READY;
+    case DocumentState::kFailed:
+      return v1::Document::STATE_FAILED;
+  }
+  return v1::Document::STATE_UNSPECIFIED;
+}
+
 }  // namespace
 
 AttentionSpec FromProto(const v1::AttentionStrategy& strategy, const v1::PositionScheme& position) {
@@ -171,11 +185,8 @@ grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& 
                                            options.max_inline_prompt_bytes,
                                            "; send it with Documents.UploadDocument"));
   }
-  if (request.has_document()) {
-    if (!IsValidDocumentId(request.document().document_id())) {
-      return BadField("document.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
-    }
-    spec->document_id = request.document().document_id();
+  if (request.has_document() && !IsValidDocumentId(request.document().document_id())) {
+    return BadField("document.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
   }
   spec->attention = FromProto(request.strategy(), request.position());
   if (grpc::Status s = SamplingFromProto(request.sampling(), &spec->sampling); !s.ok()) return s;
@@ -238,8 +249,8 @@ void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event) {
   out->set_processed_tokens(prefill.processed_tokens);
 }
 
-void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer, const UploadState* document,
-             v1::GenerateEvent* event) {
+void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer,
+             const DocumentUpload* document, v1::GenerateEvent* event) {
   v1::Evidence* out = event->mutable_evidence();
   for (const EvidenceEvent::Span& span : evidence.spans) {
     v1::EvidenceSpan* to = out->add_spans();
@@ -300,21 +311,19 @@ void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {
 }
 
 void ToProto(const DocumentInfo& info, v1::Document* document) {
-  document->set_document_id(info.id);
-  document->set_token_count(info.known_tokens);
-  document->set_prefilled_tokens(info.prefilled_tokens);
+  document->set_document_id(info.handle.id);
+  document->set_state(ToProto(info.state));
+  document->set_error(std::string(info.error.message()));
+  document->set_token_count(static_cast<uint64_t>(info.known_tokens));
+  document->set_prefilled_tokens(static_cast<uint64_t>(info.prefilled_tokens));
   *document->mutable_strategy() = ToProto(info.attention.strategy);
   *document->mutable_position() = ToProto(info.attention.position);
-  document->set_device_kv_bytes(info.kv_bytes);
-  document->set_summary_bytes(info.summary_bytes);
-  if (!info.status.ok()) {
-    document->set_state(v1::Document::STATE_FAILED);
-    document->set_error(std::string(info.status.message()));
-  } else if (!info.finished) {
-    document->set_state(v1::Document::STATE_UPLOADING);
-  } else {
-    document->set_state(info.ready() ? v1::Document::STATE_READY : v1::Document::STATE_PREFILLING);
-  }
+  document->set_device_kv_bytes(static_cast<uint64_t>(info.kv_bytes));
+  document->set_summary_bytes(static_cast<uint64_t>(info.summary_bytes));
+  const DocumentUpload& upload = *DocumentUpload::Of(info);
+  document->set_display_name(upload.display_name);
+  document->mutable_create_time()->set_seconds(upload.create_time);
+  document->set_size_bytes(upload.size_bytes());
 }
 
 bool IsValidDocumentId(const std::string& id) {

@@ -10,7 +10,7 @@
 #include "folio/v1/control.pb.h"
 #include "folio/v1/documents.pb.h"
 #include "folio/v1/inference.pb.h"
-#include "server/document_registry.h"
+#include "server/document_upload.h"
 #include "server/options.h"
 
 // The one place that speaks both protobuf and engine types.
@@ -26,8 +26,8 @@ void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out);
 // `prefix`position.
 grpc::Status BadAttention(const absl::Status& status, const std::string& prefix);
 
-// The request without its text, which is tokenised elsewhere. Errors: INVALID_ARGUMENT with the
-// field.
+// The request without its text, which is tokenised elsewhere, and without its document. Errors:
+// INVALID_ARGUMENT with the field.
 grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
                        GenerateSpec* spec);
 
@@ -36,12 +36,12 @@ v1::SamplingParams ToProto(const SamplingParams& sampling);
 void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event);
 void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event);
 // Byte offsets are those of `document`, if there is one.
-void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer, const UploadState* document,
-             v1::GenerateEvent* event);
+void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer,
+             const DocumentUpload* document, v1::GenerateEvent* event);
 v1::LayerEvidence ToProto(const EvidenceEvent& evidence, size_t layer);
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
 
-// Everything but the names and times that the upload knows.
+// REQUIRES: a document that the server has opened.
 void ToProto(const DocumentInfo& info, v1::Document* document);
 
 bool IsValidDocumentId(const std::string& id);

@@ -64,7 +64,6 @@ struct Runner::State {
   }
   absl::Status StartMetrics();
   absl::Status WritePortFile() const;
-  DocumentCounts CountDocuments() const;
   // All calls have ended afterwards.
   void StopServer();
   void WatchSteps();
@@ -125,8 +124,7 @@ absl::Status Runner::State::StartMetrics() {
                                                ": ", error.what(), "; see --metrics-listen"));
   }
   metrics_port = exposer->GetListeningPorts().front();
-  gauges = Metrics::EngineCollectable([this] { return context.engine(); },
-                                      [this] { return CountDocuments(); });
+  gauges = Metrics::EngineCollectable([this] { return context.engine(); });
   exposer->RegisterCollectable(metrics.registry());
   exposer->RegisterCollectable(gauges);
   return absl::OkStatus();
@@ -146,22 +144,6 @@ void Runner::State::WatchSteps() {
                                   [] { return false; });
     options.on_stall();
   });
-}
-
-DocumentCounts Runner::State::CountDocuments() const {
-  DocumentCounts counts = {{"uploading", 0}, {"prefilling", 0}, {"ready", 0}, {"failed", 0}};
-  const Engine* model = context.engine();
-  if (model == nullptr) return counts;
-  const auto all = static_cast<size_t>(options.max_documents);
-  for (const auto& document : context.documents.List("", all)) {
-    const DocumentInfo info = DescribeDocument(*model, *document);
-    const char* state = !info.status.ok() ? "failed"
-                        : !info.finished  ? "uploading"
-                        : !info.ready()   ? "prefilling"
-                                          : "ready";
-    ++counts[state];
-  }
-  return counts;
 }
 
 absl::Status Runner::State::WritePortFile() const {

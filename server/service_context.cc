@@ -15,27 +15,27 @@ constexpr std::chrono::milliseconds kDrainingRetry{1000};
 }  // namespace
 
 void StreamCount::Add() {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   ++count_;
 }
 
 void StreamCount::Remove() {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (--count_ == 0) changed_.notify_all();
+  MutexLock lock(&mu_);
+  if (--count_ == 0) changed_.NotifyAll();
 }
 
 bool StreamCount::WaitUntilZero(SteadyTime deadline, const std::function<bool()>& hurry) {
-  std::unique_lock<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   while (count_ > 0) {
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= deadline || hurry()) return false;
-    changed_.wait_until(lock, std::min<SteadyTime>(deadline, now + kHurryPoll));
+    changed_.WaitUntil(&mu_, std::min<SteadyTime>(deadline, now + kHurryPoll));
   }
   return true;
 }
 
 ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
-    : options(o), clock(std::move(c)), metrics(m), documents(o.max_documents), pump(clock) {}
+    : options(o), clock(std::move(c)), metrics(m), pump(clock) {}
 
 std::chrono::milliseconds ServiceContext::RetryDelay() const {
   const Engine* engine = this->engine();

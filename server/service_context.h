@@ -1,16 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
-#include "server/document_registry.h"
 #include "server/event_pump.h"
 #include "server/metrics.h"
 #include "server/options.h"
@@ -30,9 +28,9 @@ class StreamCount {
   bool WaitUntilZero(SteadyTime deadline, const std::function<bool()>& hurry);
 
  private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  int count_ = 0;  // guarded by mu_
+  Mutex mu_;
+  CondVar changed_;
+  int count_ FOLIO_GUARDED_BY(mu_) = 0;
 };
 
 // What every service works with. Built by the runner before the first call; thread-safe.
@@ -60,7 +58,6 @@ class ServiceContext {
   const ServerOptions options;
   const Clock clock;
   Metrics* const metrics;
-  DocumentRegistry documents;
   ServiceRate rate;
   StreamCount streams;
   // Requests that the prompt pool has not handed to the engine yet.

@@ -1,6 +1,7 @@
 #include "server/services.h"
 
 #include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -52,11 +53,6 @@ class UnaryCall {
   const SteadyTime arrived_;
 };
 
-grpc::Status NoDocument(const std::string& id) {
-  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document '", id, "'")),
-                      {"NO_SUCH_DOCUMENT", {{"document_id", id}}, {}});
-}
-
 grpc::Status BadId() {
   return BadField("document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
 }
@@ -83,7 +79,7 @@ void FillLimits(const ServerOptions& options, v1::ServerLimits* limits) {
   limits->set_max_new_tokens(options.max_new_tokens);
   limits->set_max_queued_requests(options.engine.max_queued_requests);
   limits->set_max_running_requests(options.engine.max_running_requests);
-  limits->set_max_documents(options.max_documents);
+  limits->set_max_documents(options.engine.max_documents);
 }
 
 void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
@@ -107,7 +103,8 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   kv->set_capacity_bytes(stats.kv_capacity_bytes);
   response->set_num_requests_running(stats.running);
   response->set_num_requests_waiting(stats.waiting);
-  response->set_num_documents(context.documents.size());
+  const DocumentCounts documents = context.engine()->CountDocuments();
+  response->set_num_documents(std::accumulate(documents.begin(), documents.end(), 0));
 }
 
 }  // namespace
@@ -134,9 +131,9 @@ grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerCont
   if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
   const std::string& id = request->document_id();
   if (!IsValidDocumentId(id)) return call.Finish(BadId());
-  const auto state = context_->documents.Find(id);
-  if (state == nullptr) return call.Finish(NoDocument(id));
-  *response = DescribeToClient(*context_->engine(), *state);
+  const auto document = context_->engine()->GetDocument(id);
+  if (!document.has_value()) return call.Finish(NoDocument(id));
+  ToProto(*document, response);
   return call.Finish(grpc::Status::OK);
 }
 
@@ -154,11 +151,9 @@ grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerCo
     return call.Finish(BadField("page_token", "is not one that ListDocuments returned"));
   }
   const uint32_t size = request->page_size() == 0 ? kDefaultPage : request->page_size();
-  const auto page = context_->documents.List(request->page_token(), size + 1);
-  for (size_t i = 0; i < page.size() && i < size; ++i) {
-    *response->add_documents() = DescribeToClient(*context_->engine(), *page[i]);
-  }
-  if (page.size() > size) response->set_next_page_token(page[size - 1]->id);
+  const auto page = context_->engine()->ListDocuments(request->page_token(), size + 1);
+  for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
+  if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
   return call.Finish(grpc::Status::OK);
 }
 
@@ -169,11 +164,11 @@ grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(grpc::CallbackServerC
   if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
   const std::string& id = request->document_id();
   if (!IsValidDocumentId(id)) return call.Finish(BadId());
-  const absl::Status deleted = context_->engine()->DeleteDocument(id);
-  // The engine does not know a document whose text was bad.
-  const bool known = context_->documents.Erase(id);
-  if (!deleted.ok() && !absl::IsNotFound(deleted)) return call.Finish(ToGrpcStatus(deleted));
-  return call.Finish(known || deleted.ok() ? grpc::Status::OK : NoDocument(id));
+  const auto document = context_->engine()->GetDocument(id);
+  if (!document.has_value()) return call.Finish(NoDocument(id));
+  // Deleted meanwhile: gone as well.
+  const absl::Status deleted = context_->engine()->DeleteDocument(document->handle);
+  return call.Finish(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
 }
 
 grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext* rpc,

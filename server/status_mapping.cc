@@ -2,6 +2,7 @@
 
 #include <iterator>
 
+#include "absl/strings/str_cat.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -56,6 +57,18 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail)
     details.add_details()->PackFrom(retry);
   }
   return WithDetails(status, detail, std::move(details));
+}
+
+grpc::Status NoDocument(const std::string& id) {
+  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document '", id, "'")),
+                      {"NO_SUCH_DOCUMENT", {{"document_id", id}}, {}});
+}
+
+grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status) {
+  const bool failed = document.state == DocumentState::kFailed;
+  return ToGrpcStatus(status, {failed ? "DOCUMENT_FAILED" : "DOCUMENT_NOT_READY",
+                               {{"document_id", document.handle.id}},
+                               {}});
 }
 
 grpc::Status BadField(const std::string& field, const std::string& description) {

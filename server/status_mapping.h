@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/runtime/document_info.h"
 
 namespace folio::server {
 
@@ -25,6 +26,12 @@ struct ErrorDetail {
 // A status as gRPC sends it: code, message, and google.rpc details (ErrorInfo always, RetryInfo
 // where a later try may succeed) in grpc-status-details-bin. Source of the codes: proto/folio/v1.
 grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail = {});
+
+// NOT_FOUND for a document.
+grpc::Status NoDocument(const std::string& id);
+
+// `status` of a document that has failed or is not finished, with the reason.
+grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status);
 
 // INVALID_ARGUMENT for one field, with google.rpc.BadRequest.
 grpc::Status BadField(const std::string& field, const std::string& description);

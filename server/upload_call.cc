@@ -1,5 +1,6 @@
 #include "server/upload_call.h"
 
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,17 +26,36 @@ bool Merge(const v1::UploadDocumentEvent& from, v1::UploadDocumentEvent* into) {
   return true;
 }
 
-}  // namespace
-
-v1::Document DescribeToClient(const Engine& engine, const UploadState& state) {
-  v1::Document document;
-  ToProto(DescribeDocument(engine, state), &document);
-  document.set_display_name(state.display_name);
-  document.mutable_create_time()->set_seconds(state.create_time);
-  std::lock_guard<std::mutex> lock(state.mu);
-  document.set_size_bytes(state.next_offset);
-  return document;
+std::string FreshId() {
+  std::random_device random;
+  const uint64_t bits = uint64_t{random()} << 32 | random();
+  return absl::StrCat("doc-", absl::Hex(bits, absl::kZeroPad16));
 }
+
+std::optional<DocumentInfo> FindDocument(const Engine& engine, const DocumentHandle& handle) {
+  std::optional<DocumentInfo> document = engine.GetDocument(handle.id);
+  return document.has_value() && document->handle == handle ? document : std::nullopt;
+}
+
+// Of a document that takes no upload any more.
+grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle& handle,
+                            const absl::Status& status) {
+  const auto document = FindDocument(*context.engine(), handle);
+  if (!document.has_value()) return NoDocument(handle.id);
+  switch (document->state) {
+    case DocumentState::kFailed:
+      return DocumentRefusal(*document, status);
+    case DocumentState::kPrefilling:
+    case DocumentState::kReady:
+      return ToGrpcStatus(absl::AlreadyExistsError(
+          absl::StrCat("document '", handle.id, "' exists and is finished")));
+    case DocumentState::kUploading:
+      break;
+  }
+  return context.Refusal(status);
+}
+
+}  // namespace
 
 UploadCall* UploadCall::Start(ServiceContext* context) {
   std::shared_ptr<UploadCall> call(new UploadCall(context));
@@ -65,7 +85,7 @@ void UploadCall::OnReadDone(bool ok) {
     return;
   }
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     if (all_received_) return;  // the client waits for `ready`
   }
   PauseUnlessDetached();
@@ -90,7 +110,7 @@ void UploadCall::Process() {
 }
 
 grpc::Status UploadCall::Dispatch() {
-  if (state_ == nullptr && !request_.has_header()) {
+  if (subject_ == nullptr && !request_.has_header()) {
     return BadField("header", "must be the first request of an upload");
   }
   switch (request_.request_case()) {
@@ -106,7 +126,7 @@ grpc::Status UploadCall::Dispatch() {
 }
 
 grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
-  if (state_ != nullptr) return BadField("header", "was sent twice");
+  if (subject_ != nullptr) return BadField("header", "was sent twice");
   if (!header.document_id().empty() && !IsValidDocumentId(header.document_id())) {
     return BadField("header.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
   }
@@ -121,104 +141,87 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
   const auto attention =
       engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
   if (!attention.ok()) return BadAttention(attention.status(), "header.");
-  const auto opened = context_->documents.FindOrCreate(
-      {header.document_id(), header.display_name(), *attention, engine_->tokenizer()});
-  if (!opened.ok()) return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
-  UploadState& state = *opened->state;
+  const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
+  const auto opened = engine_->OpenDocument(
+      id, *attention,
+      std::make_shared<DocumentUpload>(header.display_name(), engine_->tokenizer()));
+  if (absl::IsResourceExhausted(opened.status())) {
+    return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
+  }
+  if (absl::IsInvalidArgument(opened.status())) return BadAttention(opened.status(), "header.");
+  if (!opened.ok()) return context_->Refusal(opened.status());
   // An upload that goes on need not repeat its strategy.
-  if (header.has_strategy() && state.attention.strategy != attention->strategy) {
+  const AttentionSpec& begun = opened->attention;
+  if (header.has_strategy() && begun.strategy != attention->strategy) {
     return BadField("header.strategy", absl::StrCat("is ", attention->strategy.name, ", document '",
-                                                    state.id, "' was begun with another one"));
+                                                    id, "' was begun with another one"));
   }
-  if (header.has_position() && state.attention.position != attention->position) {
+  if (header.has_position() && begun.position != attention->position) {
     return BadField("header.position", absl::StrCat("is ", attention->position.name, ", document '",
-                                                    state.id, "' was begun with another one"));
+                                                    id, "' was begun with another one"));
   }
-  std::lock_guard<std::mutex> work_lock(state.work_mu);
+  const auto subject = std::make_shared<const Subject>(
+      Subject{opened->handle, DocumentUpload::Of(*opened), begun.strategy.name, header.detach()});
+  DocumentUpload& upload = *subject->upload;
+  MutexLock work_lock(&upload.work_mu);
   // Events wait behind `created`: the pump takes this lock too.
-  std::lock_guard<std::mutex> lock(mu_);
-  state_ = opened->state;
-  detach_ = header.detach();
-  grpc::Status taken = TakeOwnership(opened->is_new);
-  if (!taken.ok()) state_ = nullptr;
-  return taken;
-}
-
-grpc::Status UploadCall::TakeOwnership(bool is_new) {
-  uint64_t next_offset;
-  {
-    std::lock_guard<std::mutex> lock(state_->mu);
-    next_offset = state_->next_offset;
-    if (!state_->error.ok()) {
-      return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
-                              "document '", state_->id, "' has failed (", state_->error.message(),
-                              "); delete it to upload it again")),
-                          {"DOCUMENT_FAILED", {{"document_id", state_->id}}, {}});
-    }
-    if (state_->finished) {
-      return ToGrpcStatus(absl::AlreadyExistsError(
-          absl::StrCat("document '", state_->id, "' exists and is finished")));
-    }
-  }
-  const absl::Status opened = engine_->OpenDocument(state_->id, state_->attention,
-                                                    context_->pump.SinkFor(shared_from_this()));
-  if (!opened.ok()) {
-    if (is_new) context_->documents.Erase(state_->id);
-    return context_->Refusal(opened);
-  }
-  if (const auto previous = state_->owner.lock()) previous->OnTakenOver();
-  state_->owner = weak_from_this();
+  MutexLock lock(&mu_);
+  const absl::Status followed =
+      engine_->FollowDocument(subject->document, context_->pump.SinkFor(shared_from_this()));
+  if (!followed.ok()) return WhyNotFollowed(*context_, subject->document, followed);
+  subject_ = subject;
+  if (const auto previous = upload.owner.lock()) previous->OnTakenOver();
+  upload.owner = weak_from_this();
   v1::UploadDocumentEvent event;
-  event.mutable_created()->set_document_id(state_->id);
-  event.mutable_created()->set_next_offset(next_offset);
+  event.mutable_created()->set_document_id(id);
+  event.mutable_created()->set_next_offset(upload.size_bytes());
   writes_.Push(std::move(event));
   return grpc::Status::OK;
 }
-
-bool UploadCall::IsOwner() const { return state_->owner.lock().get() == this; }
 
 void UploadCall::OnTakenOver() {
   writes_.Finish(ToGrpcStatus(absl::AbortedError("another connection has taken this upload over"),
                               {"UPLOAD_TAKEN_OVER", {}, {}}));
 }
 
-absl::Status UploadCall::AppendTokens(std::vector<int32_t> tokens) {
-  if (!state_->begun) {
-    const int32_t bos = engine_->tokenizer().bos_id();
-    if (bos >= 0) tokens.insert(tokens.begin(), bos);
-    state_->begun = true;
-  }
-  if (tokens.empty()) return absl::OkStatus();
-  state_->NoteTokens(tokens, engine_->tokenizer());
-  return engine_->AppendToDocument(state_->id, std::move(tokens));
+grpc::Status UploadCall::CheckUploading(const std::string& request) const {
+  const auto document = FindDocument(*engine_, subject_->document);
+  if (!document.has_value()) return NoDocument(subject_->document.id);
+  if (document->state == DocumentState::kUploading) return grpc::Status::OK;
+  if (document->state == DocumentState::kFailed) return ToGrpcStatus(document->error);
+  return BadField(request, "follows `finish`");
 }
 
-grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Status& status) {
-  {
-    std::lock_guard<std::mutex> lock(state_->mu);
-    state_->error = status;
+grpc::Status UploadCall::Append(const std::string& field,
+                                absl::StatusOr<std::vector<int32_t>> tokens) {
+  absl::Status status = tokens.status();
+  if (status.ok() && !tokens->empty()) {
+    status = engine_->AppendToDocument(subject_->document, *std::move(tokens));
   }
-  grpc::Status answer = status.code() == absl::StatusCode::kInvalidArgument
-                            ? BadField(field, std::string(status.message()))
-                            : ToGrpcStatus(status);
-  writes_.Finish(answer);  // before the engine reports the deletion
-  engine_->DeleteDocument(state_->id).IgnoreError();
+  if (status.ok()) return grpc::Status::OK;
+  if (!absl::IsInvalidArgument(status)) {
+    const grpc::Status why = CheckUploading(field);
+    return why.ok() ? ToGrpcStatus(status) : why;
+  }
+  grpc::Status answer = BadField(field, std::string(status.message()));
+  writes_.Finish(answer);  // before the engine reports the failure
+  engine_->FailDocument(subject_->document, status).IgnoreError();
   return answer;
 }
 
 grpc::Status UploadCall::CheckChunk(const v1::DocumentChunk& chunk) const {
-  std::lock_guard<std::mutex> lock(state_->mu);
-  if (state_->finished) return BadField("chunk", "follows `finish`");
-  if (chunk.offset() != state_->next_offset) {
+  if (grpc::Status bad = CheckUploading("chunk"); !bad.ok()) return bad;
+  const uint64_t next_offset = subject_->upload->size_bytes();
+  if (chunk.offset() != next_offset) {
     return BadField("chunk.offset",
-                    absl::StrCat("is ", chunk.offset(), ", expected ", state_->next_offset));
+                    absl::StrCat("is ", chunk.offset(), ", expected ", next_offset));
   }
   if (chunk.data().empty() || chunk.data().size() > kMaxChunkBytes) {
     return BadField("chunk.data", absl::StrCat("has ", chunk.data().size(),
                                                " bytes, must have 1 to ", kMaxChunkBytes));
   }
   const auto limit = static_cast<uint64_t>(context_->options.max_document_bytes);
-  if (state_->next_offset + chunk.data().size() > limit) {
+  if (next_offset + chunk.data().size() > limit) {
     return ToGrpcStatus(
         absl::ResourceExhaustedError(absl::StrCat("the document exceeds the limit of ", limit,
                                                   " bytes; see --max-document-bytes")),
@@ -230,57 +233,39 @@ grpc::Status UploadCall::CheckChunk(const v1::DocumentChunk& chunk) const {
 }
 
 grpc::Status UploadCall::OnChunk(const v1::DocumentChunk& chunk) {
-  std::lock_guard<std::mutex> work_lock(state_->work_mu);
-  if (!IsOwner()) return grpc::Status::CANCELLED;  // OnTakenOver has said why
+  DocumentUpload& upload = *subject_->upload;
+  MutexLock work_lock(&upload.work_mu);
+  if (upload.owner.lock().get() != this) return grpc::Status::CANCELLED;  // OnTakenOver said why
   if (grpc::Status bad = CheckChunk(chunk); !bad.ok()) return bad;
-  std::vector<int32_t> tokens;
-  if (const absl::Status added = state_->tokenizer.Add(chunk.data(), &tokens); !added.ok()) {
-    return FailDocument("chunk.data", added);
-  }
-  if (const absl::Status appended = AppendTokens(std::move(tokens)); !appended.ok()) {
-    return FailDocument("chunk.data", appended);
-  }
-  const uint64_t next_offset = chunk.offset() + chunk.data().size();
-  {
-    std::lock_guard<std::mutex> lock(state_->mu);
-    state_->next_offset = next_offset;
-  }
+  if (grpc::Status bad = Append("chunk.data", upload.Add(chunk.data())); !bad.ok()) return bad;
   v1::UploadDocumentEvent event;
-  event.mutable_ack()->set_next_offset(next_offset);
+  event.mutable_ack()->set_next_offset(upload.size_bytes());
   writes_.Push(std::move(event));
   return grpc::Status::OK;
 }
 
 grpc::Status UploadCall::OnFinish(const v1::FinishUpload& finish) {
-  std::lock_guard<std::mutex> work_lock(state_->work_mu);
-  if (!IsOwner()) return grpc::Status::CANCELLED;  // OnTakenOver has said why
-  {
-    std::lock_guard<std::mutex> lock(state_->mu);
-    if (state_->finished) return BadField("finish", "was sent twice");
-    if (state_->next_offset == 0) return BadField("finish", "the document is empty");
-    if (finish.total_bytes() != 0 && finish.total_bytes() != state_->next_offset) {
-      return BadField("finish.total_bytes", absl::StrCat("is ", finish.total_bytes(), ", received ",
-                                                         state_->next_offset));
-    }
+  DocumentUpload& upload = *subject_->upload;
+  MutexLock work_lock(&upload.work_mu);
+  if (upload.owner.lock().get() != this) return grpc::Status::CANCELLED;  // OnTakenOver said why
+  if (grpc::Status bad = CheckUploading("finish"); !bad.ok()) return bad;
+  const uint64_t received = upload.size_bytes();
+  if (received == 0) return BadField("finish", "the document is empty");
+  if (finish.total_bytes() != 0 && finish.total_bytes() != received) {
+    return BadField("finish.total_bytes",
+                    absl::StrCat("is ", finish.total_bytes(), ", received ", received));
   }
-  std::vector<int32_t> tokens;
-  absl::Status status = state_->tokenizer.Finish(&tokens);
-  if (status.ok()) status = AppendTokens(std::move(tokens));
-  if (!status.ok()) return FailDocument("finish", status);
+  if (grpc::Status bad = Append("finish", upload.Finish()); !bad.ok()) return bad;
   {
-    std::lock_guard<std::mutex> lock(state_->mu);
-    state_->finished = true;
-  }
-  {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     all_received_ = true;
   }
-  return ToGrpcStatus(engine_->FinishDocument(state_->id));
+  return ToGrpcStatus(engine_->FinishDocument(subject_->document));
 }
 
 void UploadCall::Handle(Event event) {
   if (!saw_created_) {
-    std::lock_guard<std::mutex> wait_for_created(mu_);
+    MutexLock wait_for_created(&mu_);
     saw_created_ = true;
   }
   if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
@@ -304,13 +289,11 @@ void UploadCall::OnProgress(const PrefillEvent& prefill) {
 }
 
 void UploadCall::SendReady() {
+  const auto document = FindDocument(*engine_, subject_->document);
+  if (!document.has_value()) return writes_.Finish(NoDocument(subject_->document.id));
   context_->metrics->OnDocumentReady(Seconds(arrived_, context_->clock()));
   v1::UploadDocumentEvent event;
-  v1::Document* ready = event.mutable_ready();
-  *ready = DescribeToClient(*engine_, *state_);
-  // The engine publishes its numbers a moment after the event.
-  ready->set_state(v1::Document::STATE_READY);
-  ready->set_prefilled_tokens(ready->token_count());
+  ToProto(*document, event.mutable_ready());
   writes_.Push(std::move(event));
   writes_.Finish(grpc::Status::OK);
 }
@@ -319,13 +302,14 @@ void UploadCall::Stop(const absl::Status& status) { writes_.Finish(ToGrpcStatus(
 
 void UploadCall::PauseUnlessDetached() {
   context_->pool.Post([call = shared_from_this()] {
-    const auto state = [&call] {
-      std::lock_guard<std::mutex> lock(call->mu_);
-      return call->state_;
+    const auto subject = [&call] {
+      MutexLock lock(&call->mu_);
+      return call->subject_;
     }();
-    if (state == nullptr || call->detach_) return;
-    std::lock_guard<std::mutex> work_lock(state->work_mu);
-    if (call->IsOwner()) call->engine_->PauseDocument(state->id);
+    if (subject == nullptr || subject->detach) return;
+    DocumentUpload& upload = *subject->upload;
+    MutexLock work_lock(&upload.work_mu);
+    if (upload.owner.lock() == call) call->engine_->PauseDocument(subject->document);
   });
 }
 
@@ -339,16 +323,12 @@ void UploadCall::OnCancel() {
 void UploadCall::OnDone() {
   const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
   context_->metrics->OnRpc("UploadDocument", code);
-  std::string id;
-  std::string strategy;
-  {
-    std::lock_guard<std::mutex> lock(mu_);
-    if (state_ != nullptr) {
-      id = state_->id;
-      strategy = state_->attention.strategy.name;
-    }
-  }
-  LogRpc({"UploadDocument", code, id, strategy, Seconds(arrived_, context_->clock())});
+  const auto subject = [this] {
+    MutexLock lock(&mu_);
+    return subject_;
+  }();
+  LogRpc({"UploadDocument", code, subject == nullptr ? "" : subject->document.id,
+          subject == nullptr ? "" : subject->strategy, Seconds(arrived_, context_->clock())});
   context_->pump.Unregister(self_);
   std::shared_ptr<UploadCall> last = std::move(self_);
   last->context_->streams.Remove();

@@ -3,11 +3,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "engine/base/mutex.h"
 #include "folio/v1/documents.pb.h"
+#include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
@@ -46,16 +47,13 @@ class UploadCall final
   grpc::Status Dispatch();
   grpc::Status OnHeader(const v1::DocumentHeader& header);
   grpc::Status Open(const v1::DocumentHeader& header);
-  // REQUIRES: state_->work_mu and mu_ held.
-  grpc::Status TakeOwnership(bool is_new);
   grpc::Status OnChunk(const v1::DocumentChunk& chunk);
   grpc::Status CheckChunk(const v1::DocumentChunk& chunk) const;
   grpc::Status OnFinish(const v1::FinishUpload& finish);
-  // The rest REQUIRES state_->work_mu held.
-  bool IsOwner() const;
-  absl::Status AppendTokens(std::vector<int32_t> tokens);
-  // The text is bad: nothing can be appended any more.
-  grpc::Status FailDocument(const std::string& field, const absl::Status& status);
+  // Why the document takes no more of the upload, if so; `request` is what was sent.
+  grpc::Status CheckUploading(const std::string& request) const;
+  // Hands tokens to the engine. Bad text, or too much of it, fails the document.
+  grpc::Status Append(const std::string& field, absl::StatusOr<std::vector<int32_t>> tokens);
 
   void OnProgress(const PrefillEvent& prefill);
   void SendReady();
@@ -69,19 +67,23 @@ class UploadCall final
   std::shared_ptr<UploadCall> self_;
   v1::UploadDocumentRequest request_;  // owned by the read in flight or by Process
 
+  // What the header has named.
+  struct Subject {
+    DocumentHandle document;
+    std::shared_ptr<DocumentUpload> upload;
+    std::string strategy;
+    bool detach = false;
+  };
+
   // Pump thread only.
   bool saw_created_ = false;
   SteadyTime last_progress_{};
 
-  mutable std::mutex mu_;
-  // Written by the first Process under mu_, before any event of the document; read without it
-  // afterwards.
-  std::shared_ptr<UploadState> state_;
-  bool detach_ = false;
-  bool all_received_ = false;  // guarded by mu_; `finish` was taken
+  mutable Mutex mu_;
+  // Written once by Process, under mu_ and before any event of the document; Process and Handle
+  // read it without.
+  std::shared_ptr<const Subject> subject_;
+  bool all_received_ FOLIO_GUARDED_BY(mu_) = false;  // `finish` was taken
 };
-
-// The document as the API shows it.
-v1::Document DescribeToClient(const Engine& engine, const UploadState& state);
 
 }  // namespace folio::server

@@ -1,8 +1,9 @@
 #include "engine/runtime/document_table.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/admission.h"
 
 namespace folio {
 namespace {
@@ -13,21 +14,20 @@ void Send(const std::shared_ptr<EventSink>& sink, Event event) {
 
 }  // namespace
 
-bool Rendition::ready() const {
-  return admitted && sequence.num_in_kv == sequence.max_tokens &&
-         (document == nullptr || document->finished);
+Document* DocumentTable::Find(const DocumentHandle& handle) {
+  const auto it = documents_.find(handle.incarnation);
+  return it == documents_.end() ? nullptr : it->second.get();
 }
 
-Document* DocumentTable::Find(const std::string& id) {
-  const auto it = documents_.find(id);
-  return it == documents_.end() ? nullptr : it->second.get();
+absl::Status DocumentTable::WhyGone(const DocumentHandle& handle) const {
+  const auto info = directory_->Get(handle);
+  return info.ok() ? info->error : info.status();
 }
 
 Rendition* DocumentTable::AddRendition(Document* document, const AttentionSpec& attention) {
   auto rendition = std::make_unique<Rendition>();
   rendition->document = document;
   rendition->attention = attention;
-  rendition->last_used = ++clock_;
   Sequence& sequence = rendition->sequence;
   sequence.plan = PlanFor(attention, model_);
   sequence.tokens = document->tokens;
@@ -38,73 +38,64 @@ Rendition* DocumentTable::AddRendition(Document* document, const AttentionSpec& 
   return document->renditions.back().get();
 }
 
-void DocumentTable::Open(const std::string& id, const AttentionSpec& attention,
-                         std::shared_ptr<EventSink> sink) {
-  Document* document = Find(id);
-  if (document == nullptr) {
-    auto owned = std::make_unique<Document>();
-    document = owned.get();
-    document->id = id;
-    document->tokens = std::make_shared<std::vector<int32_t>>();
-    documents_.emplace(id, std::move(owned));
-    Rendition* primary = AddRendition(document, attention);
-    primary->admitted = scheduler_->Admit(&primary->sequence);
-    if (!primary->admitted) {
-      Fail(document, absl::ResourceExhaustedError("the KV pool is full"));
-    }
-  }
-  document->sink = std::move(sink);
-  document->primary().sequence.paused = false;
-  if (!document->status.ok()) Send(document->sink, FailedEvent{document->status, Phase::kPrefill});
+void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& attention) {
+  auto owned = std::make_unique<Document>();
+  Document* document = owned.get();
+  document->handle = handle;
+  document->tokens = std::make_shared<std::vector<int32_t>>();
+  documents_.emplace(handle.incarnation, std::move(owned));
+  Rendition& primary = *AddRendition(document, attention);
+  primary.admitted = scheduler_->Admit(&primary.sequence);
+  if (!primary.admitted) Fail(document, absl::ResourceExhaustedError("the KV pool is full"));
 }
 
-void DocumentTable::Append(const std::string& id, const std::vector<int32_t>& tokens) {
-  Document* document = Find(id);
-  if (document == nullptr || !document->status.ok()) return;
+void DocumentTable::Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens) {
+  Document* document = Find(handle);
+  if (document == nullptr) return;
   document->tokens->insert(document->tokens->end(), tokens.begin(), tokens.end());
   Sequence& sequence = document->primary().sequence;
   sequence.num_known = sequence.max_tokens = static_cast<int64_t>(document->tokens->size());
   if (scheduler_->Grow(&sequence)) return;
-  const int64_t needed = scheduler_->BytesNeeded(sequence);
-  if (EvictFor(needed - sequence.reserved_bytes) && scheduler_->Grow(&sequence)) return;
-  Fail(document, absl::ResourceExhaustedError(absl::StrCat(
-                     "document '", id, "' needs ", needed, " bytes of KV cache at token ",
-                     sequence.num_known, "; the pool of ", store_->capacity_bytes(),
-                     " bytes has no room: delete documents, choose lm_infinite, or raise "
-                     "--kv-bytes")));
+  Fail(document, absl::ResourceExhaustedError(
+                     absl::StrCat("document '", handle.id, "' needs ",
+                                  scheduler_->BytesNeeded(sequence), " bytes of KV cache at token ",
+                                  sequence.num_known, "; the pool of ", store_->capacity_bytes(),
+                                  " bytes has no room: delete documents, ", MemoryAdvice(model_))));
 }
 
-void DocumentTable::Finish(const std::string& id) {
-  Document* document = Find(id);
-  if (document == nullptr || !document->status.ok()) return;
-  document->finished = true;
-  NoteProgress(&document->primary());
+void DocumentTable::Finish(const DocumentHandle& handle) {
+  if (Document* document = Find(handle)) NoteProgress(&document->primary());
 }
 
-void DocumentTable::Pause(const std::string& id) {
-  Document* document = Find(id);
+void DocumentTable::Follow(const DocumentHandle& handle, std::shared_ptr<EventSink> sink) {
+  Document* document = Find(handle);
+  if (document == nullptr) return Send(sink, FailedEvent{WhyGone(handle), Phase::kPrefill});
+  document->sink = std::move(sink);
+  document->primary().sequence.paused = false;
+}
+
+void DocumentTable::Pause(const DocumentHandle& handle) {
+  Document* document = Find(handle);
   if (document == nullptr) return;
   document->sink = nullptr;
   if (document->primary().num_users == 0) document->primary().sequence.paused = true;
 }
 
-void DocumentTable::Delete(const std::string& id) {
-  const auto it = documents_.find(id);
+void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reason) {
+  const auto it = documents_.find(handle.incarnation);
   if (it == documents_.end()) return;
-  Document* document = it->second.get();
-  Send(document->sink,
-       FailedEvent{absl::NotFoundError(absl::StrCat("document '", id, "' was deleted")),
-                   Phase::kPrefill});
+  const std::unique_ptr<Document> document = std::move(it->second);
+  documents_.erase(it);
+  Send(document->sink, FailedEvent{reason, Phase::kPrefill});
   for (auto& rendition : document->renditions) {
     rendition->document = nullptr;
-    if (rendition->num_users == 0) {
-      scheduler_->Remove(&rendition->sequence);
-      by_sequence_.erase(&rendition->sequence);
-    } else {
-      orphans_.push_back(std::move(rendition));
-    }
+    Rendition* orphan = orphans_.emplace_back(std::move(rendition)).get();
+    if (orphan->num_users == 0) FreeRendition(orphan);
   }
-  documents_.erase(it);
+}
+
+void DocumentTable::FailAll(const absl::Status& reason) {
+  while (!documents_.empty()) Fail(documents_.begin()->second.get(), reason);
 }
 
 Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& attention) {
@@ -113,53 +104,46 @@ Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& atten
     if (rendition->attention == attention) found = rendition.get();
   }
   if (found == nullptr) found = AddRendition(document, attention);
+  evictable_.erase(found->last_used);
   ++found->num_users;
-  found->last_used = ++clock_;
   found->sequence.paused = false;
   return found;
 }
 
 void DocumentTable::ReleaseUser(Rendition* rendition) {
   if (--rendition->num_users > 0) return;
-  const bool secondary =
-      rendition->document != nullptr && rendition != &rendition->document->primary();
-  if (rendition->document == nullptr || (secondary && !rendition->ready())) {
-    FreeRendition(rendition);
-  }
+  if (rendition->document == nullptr) return FreeRendition(rendition);
+  if (rendition == &rendition->document->primary()) return;
+  if (!rendition->complete()) return FreeRendition(rendition);
+  rendition->last_used = ++clock_;
+  evictable_.emplace(rendition->last_used, rendition);
 }
 
 void DocumentTable::FreeRendition(Rendition* rendition) {
   scheduler_->Remove(&rendition->sequence);
   by_sequence_.erase(&rendition->sequence);
+  evictable_.erase(rendition->last_used);
   const auto is_it = [rendition](const auto& other) { return other.get() == rendition; };
-  if (rendition->document == nullptr) {
-    orphans_.remove_if(is_it);
+  if (Document* document = rendition->document; document != nullptr) {
+    std::erase_if(document->renditions, is_it);
+    Publish(document);
   } else {
-    std::erase_if(rendition->document->renditions, is_it);
+    orphans_.remove_if(is_it);
   }
 }
 
 bool DocumentTable::EvictFor(int64_t bytes) {
   while (store_->capacity_bytes() - store_->reserved_bytes() < bytes) {
-    Rendition* oldest = nullptr;
-    for (auto& [id, document] : documents_) {
-      for (size_t i = 1; i < document->renditions.size(); ++i) {
-        Rendition* candidate = document->renditions[i].get();
-        if (candidate->num_users > 0) continue;
-        if (oldest == nullptr || candidate->last_used < oldest->last_used) oldest = candidate;
-      }
-    }
-    if (oldest == nullptr) return false;
-    FreeRendition(oldest);
+    if (evictable_.empty()) return false;
+    FreeRendition(evictable_.begin()->second);
   }
   return true;
 }
 
-void DocumentTable::Fail(Document* document, absl::Status status) {
-  document->status = std::move(status);
-  scheduler_->Remove(&document->primary().sequence);
-  document->primary().admitted = false;
-  Send(document->sink, FailedEvent{document->status, Phase::kPrefill});
+void DocumentTable::Fail(Document* document, const absl::Status& error) {
+  const DocumentHandle handle = document->handle;
+  directory_->Fail(handle, error).IgnoreError();  // deleted meanwhile: nobody asks any more
+  Drop(handle, error);
 }
 
 Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
@@ -167,29 +151,43 @@ Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
   return it == by_sequence_.end() ? nullptr : it->second;
 }
 
-void DocumentTable::FailRendition(Rendition* rendition, absl::Status status) {
+void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& error) {
   if (rendition->document != nullptr && rendition == &rendition->document->primary()) {
-    Fail(rendition->document, std::move(status));
+    Fail(rendition->document, error);
   } else {
     FreeRendition(rendition);
   }
 }
 
+std::optional<DocumentState> DocumentTable::Publish(Document* document) {
+  DocumentDirectory::Progress progress;
+  progress.prefilled_tokens = document->primary().sequence.num_in_kv;
+  for (const auto& rendition : document->renditions) {
+    progress.kv_bytes += store_->OwnPageBytes(rendition->sequence.kv);
+    progress.summary_bytes += store_->SummaryBytes(rendition->sequence.kv);
+  }
+  return directory_->SetProgress(document->handle, progress);
+}
+
 void DocumentTable::NoteProgress(Rendition* rendition) {
   Document* document = rendition->document;
+  const bool primary = document != nullptr && rendition == &document->primary();
+  std::optional<DocumentState> state;
+  if (document != nullptr) state = Publish(document);
+  const bool ready = state == DocumentState::kReady;
+  // The upload's own goes on with tokens that are still to come.
+  if (rendition->complete() && (ready || !primary)) scheduler_->Retire(&rendition->sequence);
+  if (!primary) return;
   const Sequence& sequence = rendition->sequence;
-  if (rendition->ready()) scheduler_->Retire(&rendition->sequence);
-  if (document == nullptr || rendition != &document->primary()) return;
   Send(document->sink, PrefillEvent{sequence.num_known, 0, sequence.num_in_kv});
-  if (!rendition->ready()) return;
+  if (!ready) return;
   Send(document->sink, CompletedEvent{});
   document->sink = nullptr;
 }
 
 void DocumentTable::AfterStep(const std::vector<ScheduledTokens>& step) {
   for (const ScheduledTokens& part : step) {
-    const auto it = by_sequence_.find(part.sequence);
-    if (it != by_sequence_.end()) NoteProgress(it->second);
+    if (Rendition* rendition = RenditionOf(part.sequence)) NoteProgress(rendition);
   }
 }
 

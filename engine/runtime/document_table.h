@@ -4,12 +4,13 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <string>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/attention/attention_registry.h"
 #include "engine/kv/kv_store.h"
+#include "engine/runtime/document_directory.h"
 #include "engine/sched/scheduler.h"
 #include "engine/types/request.h"
 
@@ -20,25 +21,23 @@ struct Document;
 // The cache of one document under one strategy and position scheme: the keys of every layer above
 // the first depend on the attention that produced them, so each has its own.
 struct Rendition {
-  Document* document = nullptr;  // null once the document is deleted
+  Document* document = nullptr;  // null once the document is gone
   AttentionSpec attention;
   Sequence sequence;
   bool admitted = false;
   // Requests that wait for it or read it.
   int num_users = 0;
-  // Order of last use, for eviction.
+  // When its last user went; key in DocumentTable::evictable_.
   uint64_t last_used = 0;
 
-  // Every token of a finished document is in the cache.
-  bool ready() const;
+  // Every token that is known is in the cache.
+  bool complete() const { return admitted && sequence.num_in_kv == sequence.num_known; }
 };
 
-// Tokens that many questions are asked about.
+// What the engine thread works with of a document that holds memory. Its state is in the directory.
 struct Document {
-  std::string id;
+  DocumentHandle handle;
   std::shared_ptr<std::vector<int32_t>> tokens;
-  bool finished = false;
-  absl::Status status;
   std::shared_ptr<EventSink> sink;
   // The first one is the strategy of the upload; others came with questions and may be evicted.
   std::vector<std::unique_ptr<Rendition>> renditions;
@@ -46,31 +45,41 @@ struct Document {
   Rendition& primary() { return *renditions.front(); }
 };
 
-// All documents and their renditions. Engine thread only; borrows scheduler and store.
+// The documents that hold memory, and their renditions. One that has failed or was deleted is not
+// here any more; calls for it do nothing. Engine thread only; borrows the rest.
 class DocumentTable {
  public:
-  DocumentTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store)
-      : model_(model), scheduler_(scheduler), store_(store) {}
+  DocumentTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store,
+                DocumentDirectory* directory)
+      : model_(model), scheduler_(scheduler), store_(store), directory_(directory) {}
 
-  // Creates a document, or gives an unfinished one a new sink and resumes its prefill.
-  void Open(const std::string& id, const AttentionSpec& attention, std::shared_ptr<EventSink> sink);
-  // A failure (no memory) is the document's own: it lets go of its memory and keeps the status.
-  void Append(const std::string& id, const std::vector<int32_t>& tokens);
-  void Finish(const std::string& id);
-  void Pause(const std::string& id);
-  void Delete(const std::string& id);
+  // A failure of Create or Append (no memory) is the document's own: it is dropped, and its state
+  // in the directory becomes kFailed.
+  void Create(const DocumentHandle& handle, const AttentionSpec& attention);
+  void Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens);
+  // The directory says that all tokens are known.
+  void Finish(const DocumentHandle& handle);
+  // Events of the upload go to `sink` from now on; a paused prefill goes on.
+  void Follow(const DocumentHandle& handle, std::shared_ptr<EventSink> sink);
+  void Pause(const DocumentHandle& handle);
+  // The document has failed or was deleted: its sink gets Failed, its memory is freed once no
+  // request reads it.
+  void Drop(const DocumentHandle& handle, const absl::Status& reason);
+  // Fails all documents.
+  void FailAll(const absl::Status& reason);
 
   // nullptr if there is none.
-  Document* Find(const std::string& id);
-  const std::map<std::string, std::unique_ptr<Document>>& documents() const { return documents_; }
+  Document* Find(const DocumentHandle& handle);
+  // Why Find gives none: NOT_FOUND, or what the document failed of.
+  absl::Status WhyGone(const DocumentHandle& handle) const;
 
   // The rendition of a document under a strategy, made if needed (not yet admitted). Counts a user.
   Rendition* Acquire(Document* document, const AttentionSpec& attention);
-  // A user is gone; a rendition that nobody waits for any more stops, one of a deleted document is
-  // freed.
+  // A user is gone; a rendition that nobody waits for any more stops, one of a document that is
+  // gone is freed.
   void ReleaseUser(Rendition* rendition);
 
-  // Frees the renditions without users that questions made, least recently used first, until
+  // Frees complete renditions without users that questions made, least recently used first, until
   // `bytes` can be reserved. False if that is not enough.
   bool EvictFor(int64_t bytes);
 
@@ -78,25 +87,31 @@ class DocumentTable {
   Rendition* RenditionOf(const Sequence* sequence);
   // The prefill of a rendition cannot go on: it lets go of its memory, and its document fails if it
   // is the upload's own. REQUIRES: no user.
-  void FailRendition(Rendition* rendition, absl::Status status);
+  void FailRendition(Rendition* rendition, const absl::Status& error);
 
-  // To be called after each step: tells sinks about progress, retires what is complete.
+  // To be called after each step with the parts of it that prefill renditions: publishes their
+  // progress, retires what is complete.
   void AfterStep(const std::vector<ScheduledTokens>& step);
 
  private:
   Rendition* AddRendition(Document* document, const AttentionSpec& attention);
   void FreeRendition(Rendition* rendition);
-  void Fail(Document* document, absl::Status status);
+  void Fail(Document* document, const absl::Status& error);
+  // Tells the directory what the document holds; the state then.
+  std::optional<DocumentState> Publish(Document* document);
   void NoteProgress(Rendition* rendition);
 
   const AttentionModel model_;
   Scheduler* const scheduler_;
   KvStore* const store_;
-  uint64_t clock_ = 0;
-  std::map<std::string, std::unique_ptr<Document>> documents_;
-  // Of deleted documents, while questions still read them.
+  DocumentDirectory* const directory_;
+  std::unordered_map<uint64_t, std::unique_ptr<Document>> documents_;  // by incarnation
+  // Of documents that are gone, while questions still read them.
   std::list<std::unique_ptr<Rendition>> orphans_;
   std::unordered_map<const Sequence*, Rendition*> by_sequence_;
+  // What EvictFor may free, by time of last use.
+  std::map<uint64_t, Rendition*> evictable_;
+  uint64_t clock_ = 0;
 };
 
 }  // namespace folio

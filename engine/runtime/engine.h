@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/runtime/catalogue.h"
+#include "engine/runtime/document_info.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/request.h"
@@ -50,6 +51,7 @@ struct EngineOptions {
   int prefill_share_tokens = 0;
   int max_running_requests = 64;
   int max_queued_requests = 256;
+  int max_documents = 1000;
   int64_t max_context_tokens = int64_t{1} << 30;
 };
 
@@ -92,21 +94,6 @@ struct EngineStats {
   bool busy = false;
 };
 
-struct DocumentInfo {
-  std::string id;
-  AttentionSpec attention;
-  // No more tokens will be appended.
-  bool finished = false;
-  int64_t known_tokens = 0;
-  int64_t prefilled_tokens = 0;
-  int64_t kv_bytes = 0;
-  int64_t summary_bytes = 0;
-  // Not OK: the document failed and holds no memory.
-  absl::Status status;
-
-  bool ready() const { return finished && status.ok() && prefilled_tokens == known_tokens; }
-};
-
 // The front door of the inference engine: one model, one engine thread. All methods are thread-safe
 // and return without waiting for the engine thread.
 class Engine {
@@ -116,7 +103,7 @@ class Engine {
   // RESOURCE_EXHAUSTED if weights and cache do not fit.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
 
-  // Stops the engine thread; running requests fail with UNAVAILABLE.
+  // Stops the engine thread; requests, streams and documents fail with UNAVAILABLE.
   virtual ~Engine() = default;
 
   virtual const EngineInfo& info() const = 0;
@@ -131,8 +118,8 @@ class Engine {
 
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
-  // not finished), UNIMPLEMENTED (evidence of a strategy that has none), RESOURCE_EXHAUSTED (queue
-  // full), UNAVAILABLE (draining).
+  // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none),
+  // RESOURCE_EXHAUSTED (queue full), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
@@ -147,24 +134,42 @@ class Engine {
   virtual absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) = 0;
   virtual void FinishScore(RequestId id) = 0;
 
-  // Documents: token sequences prefilled ahead of the questions. OpenDocument also re-attaches a
-  // new sink to an unfinished document; `attention` must then be the same. The sink gets Prefill
-  // events and, once every token of a finished document is in the cache, Completed. BOS is put in
-  // front by the caller. Errors: ALREADY_EXISTS for a finished document, RESOURCE_EXHAUSTED,
-  // UNAVAILABLE.
-  virtual absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
-                                    std::shared_ptr<EventSink> sink) = 0;
-  virtual absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) = 0;
-  virtual absl::Status FinishDocument(const std::string& id) = 0;
-  // Stops the prefill until the document is opened again (the uploading client is gone).
-  virtual void PauseDocument(const std::string& id) = 0;
-  virtual absl::Status DeleteDocument(const std::string& id) = 0;
+  // Documents: token sequences prefilled ahead of the questions, in the states of DocumentState.
+  // Only the handle of a document reaches it: what is meant for a deleted one never reaches another
+  // that has taken its id, it gets NOT_FOUND.
+  //
+  // The document of this id in whatever state it is, or a new one. Errors, of new ones:
+  // RESOURCE_EXHAUSTED when there are too many, INVALID_ARGUMENT (attention), UNAVAILABLE.
+  virtual absl::StatusOr<DocumentInfo> OpenDocument(
+      const std::string& id, const AttentionSpec& attention,
+      std::shared_ptr<DocumentAttachment> attachment) = 0;
+  // Events of the upload go to `sink` from now on, and a paused prefill goes on: Prefill as it goes
+  // on; Completed once all tokens of a finished upload are in the cache, or Failed. Errors:
+  // NOT_FOUND, FAILED_PRECONDITION (finished or failed), UNAVAILABLE.
+  virtual absl::Status FollowDocument(const DocumentHandle& handle,
+                                      std::shared_ptr<EventSink> sink) = 0;
+  // BOS is put in front by the caller. Errors: NOT_FOUND, INVALID_ARGUMENT (tokens; too many),
+  // FAILED_PRECONDITION (finished or failed).
+  virtual absl::Status AppendToDocument(const DocumentHandle& handle,
+                                        std::vector<int32_t> tokens) = 0;
+  // Errors: NOT_FOUND, INVALID_ARGUMENT (no tokens), FAILED_PRECONDITION (finished or failed).
+  virtual absl::Status FinishDocument(const DocumentHandle& handle) = 0;
+  // The upload cannot go on: the document fails with `error` and lets go of its memory. Errors:
+  // NOT_FOUND, FAILED_PRECONDITION (has failed already).
+  virtual absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) = 0;
+  // Stops the prefill until somebody follows it again (the uploading client is gone). Ignored for a
+  // document that is gone.
+  virtual void PauseDocument(const DocumentHandle& handle) = 0;
+  // Its memory is freed once no request reads it; its sink gets Failed. Errors: NOT_FOUND.
+  virtual absl::Status DeleteDocument(const DocumentHandle& handle) = 0;
   virtual std::optional<DocumentInfo> GetDocument(const std::string& id) const = 0;
-  virtual std::vector<DocumentInfo> ListDocuments() const = 0;
+  // Up to `count` documents with ids after `after`, in order of id.
+  virtual std::vector<DocumentInfo> ListDocuments(const std::string& after, size_t count) const = 0;
+  virtual DocumentCounts CountDocuments() const = 0;
 
   virtual EngineStats Stats() const = 0;
 
-  // Refuses new requests and documents with UNAVAILABLE; running ones go on.
+  // Refuses new requests, streams, documents and followers with UNAVAILABLE; what runs goes on.
   virtual void StopAdmission() = 0;
 };
 

@@ -16,14 +16,9 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   sequence.id = id;
   int64_t document_tokens = 0;
   const bool truncated = PlanFor(spec.attention, options_.model).truncation.enabled();
-  if (!spec.document_id.empty()) {
-    Document* document = documents_.Find(spec.document_id);
-    if (document == nullptr || !document->status.ok()) {
-      generation->Fail(document == nullptr ? absl::NotFoundError(absl::StrCat(
-                                                 "no document '", spec.document_id, "'"))
-                                           : document->status);
-      return;
-    }
+  if (spec.document.has_value()) {
+    Document* document = documents_.Find(*spec.document);
+    if (document == nullptr) return generation->Fail(documents_.WhyGone(*spec.document));
     if (truncated) {
       // What is cut depends on the question: nothing of the document's cache can be used.
       sequence.tokens->insert(sequence.tokens->begin(), document->tokens->begin(),
@@ -67,6 +62,7 @@ void EngineLoop::Cancel(RequestId id, absl::Status reason) {
 void EngineLoop::FailAll(const absl::Status& status) {
   while (!requests_.empty()) Cancel(requests_.begin()->first, status);
   scorings_.FailAll(status);
+  documents_.FailAll(status);
 }
 
 void EngineLoop::Forget(Generation* generation) {
@@ -111,20 +107,15 @@ int64_t EngineLoop::waiting_prefill_tokens() const {
   return tokens;
 }
 
-bool EngineLoop::AdmitOrEvict(Sequence* sequence) {
-  if (scheduler_.Admit(sequence)) return true;
-  return documents_.EvictFor(scheduler_.BytesNeeded(*sequence)) && scheduler_.Admit(sequence);
-}
-
 EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
   Rendition* rendition = generation->rendition;
-  if (rendition != nullptr && !rendition->ready()) {
+  if (rendition != nullptr && !rendition->complete()) {
     if (rendition->admitted) return Admission::kNotYet;
-    rendition->admitted = AdmitOrEvict(&rendition->sequence);
+    rendition->admitted = scheduler_.Admit(&rendition->sequence);
     return rendition->admitted ? Admission::kNotYet : Admission::kBlocked;
   }
   if (num_running() >= options_.max_running_requests) return Admission::kBlocked;
-  return AdmitOrEvict(&generation->sequence) ? Admission::kAdmitted : Admission::kBlocked;
+  return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kBlocked;
 }
 
 void EngineLoop::AdmitWaiting() {

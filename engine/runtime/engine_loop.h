@@ -48,22 +48,27 @@ class EngineLoop {
     virtual absl::Status status() const { return absl::OkStatus(); }
   };
 
-  EngineLoop(const EngineLoopOptions& options, KvStore* store, StepRunner* runner)
+  // Borrows store, runner and directory.
+  EngineLoop(const EngineLoopOptions& options, KvStore* store, StepRunner* runner,
+             DocumentDirectory* directory)
       : options_(options),
         store_(store),
         runner_(runner),
-        scheduler_(options.scheduler, store,
-                   [runner](const ScheduledTokens& part, bool first) {
-                     return runner->Reserve(part, first);
-                   }),
-        documents_(options.model, &scheduler_, store),
-        scorings_(options.model, &scheduler_, store, &documents_) {}
+        scheduler_(
+            options.scheduler, store,
+            [runner](const ScheduledTokens& part, bool first) {
+              return runner->Reserve(part, first);
+            },
+            [this](int64_t bytes) { return documents_.EvictFor(bytes); }),
+        documents_(options.model, &scheduler_, store, directory),
+        scorings_(options.model, &scheduler_, store) {}
 
   ~EngineLoop();
 
   // Takes a validated request. Fails it at once if its document is gone.
   void Submit(RequestId id, std::unique_ptr<Generation> generation);
   void Cancel(RequestId id, absl::Status reason);
+  // Requests, streams and documents.
   void FailAll(const absl::Status& status);
 
   DocumentTable& documents() { return documents_; }
@@ -96,7 +101,6 @@ class EngineLoop {
   void ExpireDeadlines();
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
-  bool AdmitOrEvict(Sequence* sequence);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.
   void Commit(const std::vector<ScheduledTokens>& step);
   // Whether the next step can be planned before this one is finished: what it draws decides nothing

@@ -14,44 +14,36 @@ EngineThread::EngineThread(EngineLoop* loop, KvStore* store) : loop_(loop), stor
 
 EngineThread::~EngineThread() {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   thread_.join();
 }
 
 void EngineThread::Post(Command command) {
   {
-    std::lock_guard<std::mutex> lock(mu_);
+    MutexLock lock(&mu_);
     inbox_.push_back(std::move(command));
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 EngineStats EngineThread::Stats() const {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   return stats_;
-}
-
-std::optional<EngineThread::DocumentProgress> EngineThread::Progress(
-    const std::string& document_id) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto it = progress_.find(document_id);
-  if (it == progress_.end()) return std::nullopt;
-  return it->second;
 }
 
 bool EngineThread::TakeCommands(bool idle, std::vector<Command>* commands) {
   commands->clear();
-  std::unique_lock<std::mutex> lock(mu_);
-  const auto has_work = [this] { return stopping_ || !inbox_.empty(); };
-  if (idle && !has_work()) {
-    const std::optional<SteadyTime> deadline = loop_->NextDeadline();
-    if (deadline.has_value()) {
-      wake_.wait_until(lock, *deadline, has_work);
-    } else {
-      wake_.wait(lock, has_work);
+  std::optional<SteadyTime> deadline;
+  if (idle) deadline = loop_->NextDeadline();
+  MutexLock lock(&mu_);
+  while (idle && !stopping_ && inbox_.empty()) {
+    if (!deadline.has_value()) {
+      wake_.Wait(&mu_);
+    } else if (!wake_.WaitUntil(&mu_, *deadline)) {
+      break;
     }
   }
   commands->swap(inbox_);
@@ -75,20 +67,8 @@ void EngineThread::Publish(bool busy) {
   stats.busy = busy;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   stats.last_step_unix_seconds = std::chrono::duration<double>(now).count();
-
-  std::unordered_map<std::string, DocumentProgress> progress;
-  for (const auto& [id, document] : loop_->documents().documents()) {
-    DocumentProgress& entry = progress[id];
-    entry.status = document->status;
-    entry.prefilled_tokens = document->primary().sequence.num_in_kv;
-    for (const auto& rendition : document->renditions) {
-      entry.kv_bytes += store_->OwnPageBytes(rendition->sequence.kv);
-      entry.summary_bytes += store_->SummaryBytes(rendition->sequence.kv);
-    }
-  }
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   stats_ = stats;
-  progress_.swap(progress);
 }
 
 void EngineThread::Main() {

@@ -1,23 +1,20 @@
 #pragma once
 
-#include <condition_variable>
-#include <functional>
-#include <mutex>
-#include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "engine/runtime/engine_loop.h"
 
 namespace folio {
 
 // Runs an EngineLoop on a thread of its own: commands in, events out through the sinks, statistics
-// and document states published after every step. All methods are thread-safe.
+// published after every step. All methods are thread-safe.
 class EngineThread {
  public:
-  using Command = std::function<void(EngineLoop&)>;
+  using Command = absl::AnyInvocable<void(EngineLoop&)>;
 
   // Borrows loop and store, which nobody else may touch until this object is gone.
   EngineThread(EngineLoop* loop, KvStore* store);
@@ -27,16 +24,8 @@ class EngineThread {
   // Applied in order, between two steps.
   void Post(Command command);
 
-  // Requests posted and not yet running; raised by the caller of Post, read after each step.
+  // As of the last step, or of the last command. What was posted since is not in them.
   EngineStats Stats() const;
-
-  struct DocumentProgress {
-    int64_t prefilled_tokens = 0;
-    int64_t kv_bytes = 0;
-    int64_t summary_bytes = 0;
-    absl::Status status;
-  };
-  std::optional<DocumentProgress> Progress(const std::string& document_id) const;
 
  private:
   void Main();
@@ -47,12 +36,11 @@ class EngineThread {
   EngineLoop* const loop_;
   KvStore* const store_;
 
-  mutable std::mutex mu_;
-  std::condition_variable wake_;
-  std::vector<Command> inbox_;                                  // guarded by mu_
-  bool stopping_ = false;                                       // guarded by mu_
-  EngineStats stats_;                                           // guarded by mu_
-  std::unordered_map<std::string, DocumentProgress> progress_;  // guarded by mu_
+  mutable Mutex mu_;
+  CondVar wake_;
+  std::vector<Command> inbox_ FOLIO_GUARDED_BY(mu_);
+  bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
+  EngineStats stats_ FOLIO_GUARDED_BY(mu_);
 
   std::thread thread_;
 };

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/admission.h"
 
 namespace folio {
 namespace {
@@ -38,13 +39,10 @@ void ScoringTable::Append(RequestId id, const std::vector<int32_t>& tokens) {
   sequence.num_known = std::max<int64_t>(0, total - 1);
   sequence.max_tokens = sequence.num_known;
   if (scheduler_->Grow(&sequence)) return;
-  const int64_t more = scheduler_->BytesNeeded(sequence) - sequence.reserved_bytes;
-  if (documents_->EvictFor(more) && scheduler_->Grow(&sequence)) return;
   Fail(id, absl::ResourceExhaustedError(absl::StrCat(
                "the stream needs ", scheduler_->BytesNeeded(sequence),
                " bytes of KV cache at token ", total, "; the pool of ", store_->capacity_bytes(),
-               " bytes has no room: delete documents, choose a strategy of bounded memory such as "
-               "lm_infinite, or raise --kv-bytes")));
+               " bytes has no room: delete documents, ", MemoryAdvice(model_))));
 }
 
 void ScoringTable::Finish(RequestId id) {

@@ -7,7 +7,6 @@
 
 #include "engine/attention/attention_registry.h"
 #include "engine/kv/kv_store.h"
-#include "engine/runtime/document_table.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/sched/scheduler.h"
 #include "engine/types/request.h"
@@ -27,9 +26,8 @@ struct Scoring {
 // that were scored are forgotten. Engine thread only; borrows the rest.
 class ScoringTable {
  public:
-  ScoringTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store,
-               DocumentTable* documents)
-      : model_(model), scheduler_(scheduler), store_(store), documents_(documents) {}
+  ScoringTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store)
+      : model_(model), scheduler_(scheduler), store_(store) {}
 
   void Open(RequestId id, const AttentionSpec& attention, std::shared_ptr<EventSink> sink);
   // No memory: the stream fails with RESOURCE_EXHAUSTED.
@@ -50,7 +48,6 @@ class ScoringTable {
   const AttentionModel model_;
   Scheduler* const scheduler_;
   KvStore* const store_;
-  DocumentTable* const documents_;
   std::map<RequestId, std::unique_ptr<Scoring>> streams_;
 };
 

@@ -10,9 +10,14 @@ int64_t Scheduler::BytesNeeded(const Sequence& sequence) const {
   return store_->BytesNeeded(sequence.plan, sequence.max_tokens, options_.step_tokens, shared);
 }
 
+bool Scheduler::ReserveOrEvict(int64_t bytes) {
+  if (store_->Reserve(bytes)) return true;
+  return evict_for_ && evict_for_(bytes) && store_->Reserve(bytes);
+}
+
 bool Scheduler::Admit(Sequence* sequence) {
   const int64_t bytes = BytesNeeded(*sequence);
-  if (!store_->Reserve(bytes)) return false;
+  if (!ReserveOrEvict(bytes)) return false;
   sequence->reserved_bytes = bytes;
   if (sequence->prefix != nullptr) {
     sequence->kv = store_->Fork(sequence->prefix->kv);
@@ -25,7 +30,7 @@ bool Scheduler::Admit(Sequence* sequence) {
 bool Scheduler::Grow(Sequence* sequence) {
   const int64_t more = BytesNeeded(*sequence) - sequence->reserved_bytes;
   if (more <= 0) return true;
-  if (!store_->Reserve(more)) return false;
+  if (!ReserveOrEvict(more)) return false;
   sequence->reserved_bytes += more;
   return true;
 }

@@ -26,15 +26,23 @@ struct ScheduledTokens {
 };
 
 // Decides what runs in each step and owns admission: a sequence is admitted only with its whole
-// memory reserved, so nothing admitted ever fails for lack of it. Plan first, then commit: NextStep
-// proposes, Commit alone advances counters. Engine thread only; borrows sequences and the store.
+// memory reserved, so nothing admitted ever fails for lack of it. Where memory is short, what can
+// be evicted is. Plan first, then commit: NextStep proposes, Commit alone advances counters. Engine
+// thread only; borrows sequences and the store.
 class Scheduler {
  public:
   // Memory beside the cache that one more part of a step needs, `first` being the first of it.
   using Reserve = std::function<absl::Status(const ScheduledTokens& part, bool first)>;
 
-  Scheduler(const SchedulerOptions& options, KvStore* store, Reserve reserve = {})
-      : options_(options), store_(store), reserve_(std::move(reserve)) {}
+  // Frees cache that nobody reads until `bytes` can be reserved; false if that is not enough.
+  using EvictFor = std::function<bool(int64_t bytes)>;
+
+  Scheduler(const SchedulerOptions& options, KvStore* store, Reserve reserve = {},
+            EvictFor evict_for = {})
+      : options_(options),
+        store_(store),
+        reserve_(std::move(reserve)),
+        evict_for_(std::move(evict_for)) {}
 
   // Bytes a sequence must reserve before it runs.
   int64_t BytesNeeded(const Sequence& sequence) const;
@@ -69,6 +77,8 @@ class Scheduler {
   int num_running() const { return static_cast<int>(running_.size()); }
 
  private:
+  // Reserves bytes of cache, evicting if need be; false if that is not enough.
+  bool ReserveOrEvict(int64_t bytes);
   void PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const;
   absl::Status Provide(const ScheduledTokens& part, bool first);
   void PlanPrefills(int budget, std::vector<ScheduledTokens>* step) const;
@@ -76,6 +86,7 @@ class Scheduler {
   const SchedulerOptions options_;
   KvStore* const store_;
   const Reserve reserve_;
+  const EvictFor evict_for_;
   std::vector<Sequence*> running_;  // in order of admission
 };
 

@@ -18,6 +18,14 @@ namespace folio {
 using RequestId = uint64_t;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
+// Names one document for good: an id is free again after a deletion, its incarnation never is.
+struct DocumentHandle {
+  std::string id;
+  uint64_t incarnation = 0;
+
+  bool operator==(const DocumentHandle&) const = default;
+};
+
 // Two resolved specs are equal exactly if KV prefilled under one can be read under the other.
 using StrategySpec = MethodSpec<struct StrategyTag>;
 
@@ -42,8 +50,8 @@ struct StopParams {
 
 // One question, ready to run. Token ids only: text was tokenised by the caller.
 struct GenerateSpec {
-  // Context that is already known to the engine; empty: none.
-  std::string document_id;
+  // Context that is already known to the engine.
+  std::optional<DocumentHandle> document;
   // The prompt, or the question that follows the document. BOS is included by the caller for a
   // prompt.
   std::vector<int32_t> tokens;

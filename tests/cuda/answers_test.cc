@@ -61,11 +61,12 @@ std::vector<Collector> Answers(std::unique_ptr<Backend> backend) {
   const auto model = LoadModel(options, /*tokenizer_required=*/true, std::move(backend));
   EXPECT_TRUE(model.ok()) << model.status();
   TransformerRunner runner((*model)->transformer.get());
+  DocumentDirectory directory({});
   EngineLoop loop({.scheduler = {512, 256, 64},
                    .model = (*model)->attention,
                    .max_running_requests = 16,
                    .vocab_size = (*model)->config.shape.vocab_size},
-                  (*model)->store.get(), &runner);
+                  (*model)->store.get(), &runner, &directory);
   const std::vector<int32_t> no_eos;
   std::vector<std::shared_ptr<Collector>> sinks;
   for (GenerateSpec& spec : Specs(**model)) {

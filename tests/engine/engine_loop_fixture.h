@@ -2,10 +2,8 @@
 #pragma once
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "engine/attention/attention_registry.h"
 #include "engine/runtime/engine_loop.h"
 #include "gtest/gtest.h"
+#include "tests/engine/event_recorder.h"
 #include "tests/engine/letter_tokenizer.h"
 
 namespace folio::test {
@@ -84,56 +83,6 @@ class FakeRunner final : public EngineLoop::StepRunner {
   std::deque<ModelRunner::Results> started_;
 };
 
-// Thread-safe record of one request's events.
-class Recorder final : public EventSink {
- public:
-  void OnEvent(Event event) override {
-    std::lock_guard<std::mutex> lock(mu_);
-    EXPECT_FALSE(ended_) << "an event after the last one";
-    if (auto* delta = std::get_if<DeltaEvent>(&event)) {
-      tokens_ += static_cast<int>(delta->tokens.size());
-      text_ += delta->text;
-    }
-    if (auto* scored = std::get_if<ScoredEvent>(&event)) {
-      EXPECT_EQ(scored->first_position, 1 + num_scored_);
-      num_scored_ += static_cast<int64_t>(scored->logprobs.size());
-    }
-    if (auto* completed = std::get_if<CompletedEvent>(&event)) completed_ = *completed;
-    if (auto* failed = std::get_if<FailedEvent>(&event)) status_ = failed->status;
-    ended_ = completed_.has_value() || !status_.ok();
-    changed_.notify_all();
-  }
-  void WaitForEnd() {
-    std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [this] { return ended_; });
-  }
-  void WaitForTokens(int count) {
-    std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [&] { return tokens_ >= count || ended_; });
-  }
-  bool ended() const { return Locked(ended_); }
-  int tokens() const { return Locked(tokens_); }
-  int64_t num_scored() const { return Locked(num_scored_); }
-  std::string text() const { return Locked(text_); }
-  absl::Status status() const { return Locked(status_); }
-  std::optional<CompletedEvent> completed() const { return Locked(completed_); }
-
- private:
-  template <typename T>
-  T Locked(const T& value) const {
-    std::lock_guard<std::mutex> lock(mu_);
-    return value;
-  }
-  mutable std::mutex mu_;
-  std::condition_variable changed_;
-  int tokens_ = 0;
-  int64_t num_scored_ = 0;
-  std::string text_;
-  bool ended_ = false;
-  absl::Status status_;
-  std::optional<CompletedEvent> completed_;
-};
-
 inline const std::vector<int32_t> kEos = {2};
 
 // The host's memory, until it is told to give nothing more.
@@ -168,11 +117,11 @@ class EngineLoopTest : public testing::Test {
                .max_running_requests = 4,
                .vocab_size = kVocab,
                .on_device_failure = [this](const absl::Status&) { ++num_device_failures_; }},
-              store_.get(), &runner_) {}
+              store_.get(), &runner_, &directory_) {}
 
-  GenerateSpec Spec(int prompt, int max_new, const std::string& document = "") {
+  GenerateSpec Spec(int prompt, int max_new, std::optional<DocumentHandle> document = {}) {
     GenerateSpec spec;
-    spec.document_id = document;
+    spec.document = std::move(document);
     spec.tokens.assign(prompt, 3);
     spec.attention = Attention("full");
     spec.stop.max_new_tokens = max_new;
@@ -187,11 +136,31 @@ class EngineLoopTest : public testing::Test {
     while (loop_.RunStep()) {
     }
   }
-  void Upload(const std::string& id, int num_tokens, const std::string& strategy = "full") {
-    loop_.documents().Open(id, Attention(strategy), nullptr);
-    loop_.documents().Append(id, std::vector<int32_t>(num_tokens, 4));
-    loop_.documents().Finish(id);
+  // The front door's part of a document's life.
+  DocumentHandle Open(const std::string& id, std::shared_ptr<EventSink> sink = nullptr) {
+    const DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr)->handle;
+    loop_.documents().Create(handle, Attention("full"));
+    loop_.documents().Follow(handle, std::move(sink));
+    return handle;
+  }
+  void Append(const DocumentHandle& handle, int num_tokens) {
+    EXPECT_TRUE(directory_.AddTokens(handle, num_tokens).ok());
+    loop_.documents().Append(handle, std::vector<int32_t>(num_tokens, 4));
+  }
+  void Finish(const DocumentHandle& handle) {
+    EXPECT_TRUE(directory_.FinishUpload(handle).ok());
+    loop_.documents().Finish(handle);
+  }
+  void Delete(const DocumentHandle& handle) {
+    EXPECT_TRUE(directory_.Remove(handle).ok());
+    loop_.documents().Drop(handle, absl::NotFoundError("deleted"));
+  }
+  DocumentHandle Upload(const std::string& id, int num_tokens) {
+    const DocumentHandle handle = Open(id);
+    Append(handle, num_tokens);
+    Finish(handle);
     RunUntilIdle();
+    return handle;
   }
 
   const LetterTokenizer tokenizer_{kVocab};
@@ -199,6 +168,7 @@ class EngineLoopTest : public testing::Test {
   int num_device_failures_ = 0;
   StingyMemory memory_;
   std::unique_ptr<KvStore> store_;
+  DocumentDirectory directory_{{.max_documents = 2000}};
   EngineLoop loop_;
 };
 

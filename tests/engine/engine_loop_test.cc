@@ -84,25 +84,25 @@ TEST_F(EngineLoopTest, RequestsWaitForMemoryInTheirOrder) {
 }
 
 TEST_F(EngineLoopTest, QuestionsShareTheDocumentAndPrefillOnlyThemselves) {
-  Upload("d", 500);
+  const DocumentHandle document = Upload("d", 500);
   const int64_t document_bytes = store_->used_page_bytes();
   runner_.tokens = 0;
-  auto one = Submit(1, Spec(3, 2, "d"));
-  auto two = Submit(2, Spec(4, 2, "d"));
+  auto one = Submit(1, Spec(3, 2, document));
+  auto two = Submit(2, Spec(4, 2, document));
   RunUntilIdle();
   EXPECT_EQ(runner_.tokens, 3 + 4 + 1 + 1);
   EXPECT_EQ(one->completed()->usage.cached_tokens, 500);
   EXPECT_EQ(one->completed()->usage.prompt_tokens, 503);
   EXPECT_EQ(one->completed()->memory.device_kv_bytes_peak, 4096);  // the copied last page
   EXPECT_EQ(store_->used_page_bytes(), document_bytes);
-  loop_.documents().Delete("d");
+  Delete(document);
   EXPECT_EQ(store_->used_page_bytes(), 0);
 }
 
 TEST_F(EngineLoopTest, AnotherStrategyMakesItsOwnRenditionOnce) {
-  Upload("d", 300);
+  const DocumentHandle document = Upload("d", 300);
   for (RequestId id : {1, 2}) {
-    GenerateSpec spec = Spec(3, 2, "d");
+    GenerateSpec spec = Spec(3, 2, document);
     spec.attention = Attention("lm_infinite");
     runner_.tokens = 0;
     auto recorder = Submit(id, std::move(spec));
@@ -114,11 +114,11 @@ TEST_F(EngineLoopTest, AnotherStrategyMakesItsOwnRenditionOnce) {
 }
 
 TEST_F(EngineLoopTest, DeletedDocumentLivesUntilItsLastQuestionEnds) {
-  Upload("d", 300);
-  auto recorder = Submit(1, Spec(3, 50, "d"));
+  const DocumentHandle document = Upload("d", 300);
+  auto recorder = Submit(1, Spec(3, 50, document));
   loop_.RunStep();
-  loop_.documents().Delete("d");
-  auto late = Submit(2, Spec(3, 5, "d"));
+  Delete(document);
+  auto late = Submit(2, Spec(3, 5, document));
   EXPECT_EQ(late->status().code(), absl::StatusCode::kNotFound);
   RunUntilIdle();
   EXPECT_TRUE(recorder->completed().has_value());
@@ -128,8 +128,10 @@ TEST_F(EngineLoopTest, DeletedDocumentLivesUntilItsLastQuestionEnds) {
 
 TEST_F(EngineLoopTest, DocumentTooLargeForThePoolFailsAloneAndLetsGo) {
   auto sink = std::make_shared<Recorder>();
-  loop_.documents().Open("big", Attention("full"), sink);
-  loop_.documents().Append("big", std::vector<int32_t>(101 * 16, 4));
+  const DocumentHandle big = Open("big", sink);
+  Append(big, 101 * 16);
+  EXPECT_EQ(directory_.Get(big)->state, DocumentState::kFailed);
+  EXPECT_EQ(directory_.Get(big)->error, sink->status());
   EXPECT_EQ(sink->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store_->reserved_bytes(), 0);
   auto recorder = Submit(1, Spec(3, 2));
@@ -138,21 +140,21 @@ TEST_F(EngineLoopTest, DocumentTooLargeForThePoolFailsAloneAndLetsGo) {
 }
 
 TEST_F(EngineLoopTest, PausedUploadStopsAndResumes) {
-  loop_.documents().Open("d", Attention("full"), nullptr);
-  loop_.documents().Append("d", std::vector<int32_t>(200, 4));
+  const DocumentHandle document = Open("d");
+  Append(document, 200);
   loop_.RunStep();
-  loop_.documents().Pause("d");
+  loop_.documents().Pause(document);
   EXPECT_FALSE(loop_.RunStep());
   auto sink = std::make_shared<Recorder>();
-  loop_.documents().Open("d", Attention("full"), sink);
-  loop_.documents().Finish("d");
+  loop_.documents().Follow(document, sink);
+  Finish(document);
   RunUntilIdle();
   EXPECT_TRUE(sink->completed().has_value());
 }
 
 TEST_F(EngineLoopTest, UnusedRenditionsAreEvictedForARequest) {
-  Upload("d", 30 * 16);
-  GenerateSpec other = Spec(3, 2, "d");
+  const DocumentHandle document = Upload("d", 30 * 16);
+  GenerateSpec other = Spec(3, 2, document);
   other.attention = Attention("lm_infinite");
   Submit(1, std::move(other));
   RunUntilIdle();
@@ -331,12 +333,12 @@ TEST_F(EngineLoopTest, ARequestThatTheDeviceHasNoRoomForFailsAlone) {
 
 // A question that reads a document under another strategy waits for a rendition of it.
 TEST_F(EngineLoopTest, ARenditionThatGetsNoMemoryFailsThoseThatWaitForIt) {
-  Upload("book", 40);
+  const DocumentHandle book = Upload("book", 40);
   memory_.empty = true;
-  GenerateSpec spec = Spec(5, 5, "book");
+  GenerateSpec spec = Spec(5, 5, book);
   spec.attention = Attention("long_heads");
   auto failed = Submit(1, spec);
-  auto other = Submit(2, Spec(5, 5, "book"));
+  auto other = Submit(2, Spec(5, 5, book));
   RunUntilIdle();
   EXPECT_EQ(failed->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(other->completed().has_value()) << other->status();

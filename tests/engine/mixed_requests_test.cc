@@ -47,7 +47,7 @@ class MixedRequests : public testing::Test {
                                                            .model = model_->attention,
                                                            .max_running_requests = 64,
                                                            .vocab_size = kVocab},
-                                         model_->store.get(), runner_.get());
+                                         model_->store.get(), runner_.get(), &directory_);
   }
 
   // Every legal pair with defaults, prompts of different lengths, beyond the trained 128 tokens.
@@ -81,6 +81,7 @@ class MixedRequests : public testing::Test {
   TempDir dir_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<Runner> runner_;
+  DocumentDirectory directory_{{}};
   std::unique_ptr<EngineLoop> loop_;
 };
 

@@ -126,7 +126,7 @@ TEST_F(Documents, StatesAreShown) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(DetailsOf(status).info.reason(), "DOCUMENT_NOT_READY");
   upload.FinishUpload();
-  server_.engine().WaitForFinish("book");
+  server_.engine().WaitForState("book", DocumentState::kPrefilling);
   ASSERT_TRUE(Get("book", &document).ok());
   EXPECT_EQ(document.state(), v1::Document::STATE_PREFILLING);
   upload.Cancel();

@@ -4,10 +4,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/runtime/admission.h"
 
 namespace folio::testing {
 
-FakeEngine::FakeEngine() {
+FakeEngine::FakeEngine(const EngineOptions& options)
+    : directory_({options.max_documents, options.max_context_tokens}) {
   info_.model_name = "fake";
   info_.architecture = "LlamaForCausalLM";
   info_.weight_dtype = "fp32";
@@ -25,9 +28,11 @@ FakeEngine::FakeEngine() {
 }
 
 FakeEngine::~FakeEngine() {
-  std::lock_guard<std::mutex> lock(mu_);
-  for (auto& [id, request] : requests_) {
-    EmitLocked(&request, FailedEvent{absl::UnavailableError("the engine stops"), request.phase});
+  const absl::Status stopped = absl::UnavailableError("the engine stops");
+  MutexLock lock(&mu_);
+  for (auto& [id, request] : requests_) EmitTo(&request, FailedEvent{stopped, request.phase});
+  for (auto& [incarnation, document] : documents_) {
+    if (document.sink != nullptr) document.sink->OnEvent(FailedEvent{stopped, Phase::kPrefill});
   }
 }
 
@@ -53,22 +58,36 @@ absl::StatusOr<AttentionSpec> FakeEngine::ResolveAttention(const AttentionSpec& 
                        plain};
 }
 
-absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (draining_) return absl::UnavailableError("the server is draining");
-  if (!submit_status_.ok()) return submit_status_;
-  if (!spec.document_id.empty()) {
-    const auto document = documents_.find(spec.document_id);
-    if (document == documents_.end()) return absl::NotFoundError("no document");
-    if (!document->second.info.finished) return absl::FailedPreconditionError("not finished");
-  }
+absl::Status FakeEngine::CheckServing() const {
+  return draining_ ? absl::UnavailableError("the server is draining") : absl::OkStatus();
+}
+
+RequestId FakeEngine::Add(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
   const RequestId id = requests_.size() + 1;
   requests_[id] = {std::move(spec), std::move(sink), Phase::kQueued, std::nullopt};
-  changed_.notify_all();
+  changed_.NotifyAll();
   return id;
 }
 
-void FakeEngine::EmitLocked(Request* request, Event event) {
+absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(CheckServing());
+  FOLIO_RETURN_IF_ERROR(submit_status_);
+  FOLIO_RETURN_IF_ERROR(CheckRequest(spec, info_.shape.vocab_size));
+  if (spec.document.has_value()) {
+    FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(*spec.document));
+    FOLIO_RETURN_IF_ERROR(CheckFinished(document));
+  }
+  FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(spec.attention, {}));
+  return Add(std::move(spec), std::move(sink));
+}
+
+FakeEngine::Request* FakeEngine::Running(RequestId id) {
+  const auto it = requests_.find(id);
+  return it == requests_.end() || it->second.sink == nullptr ? nullptr : &it->second;
+}
+
+void FakeEngine::EmitTo(Request* request, Event event) {
   if (request->sink == nullptr) return;
   if (std::holds_alternative<PrefillEvent>(event)) request->phase = Phase::kPrefill;
   if (std::holds_alternative<DeltaEvent>(event)) request->phase = Phase::kDecode;
@@ -79,75 +98,93 @@ void FakeEngine::EmitLocked(Request* request, Event event) {
 }
 
 void FakeEngine::Cancel(RequestId id, absl::Status reason) {
-  std::lock_guard<std::mutex> lock(mu_);
-  Request& request = requests_.at(id);
+  MutexLock lock(&mu_);
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  Request& request = it->second;
   if (!request.cancelled.has_value()) request.cancelled = reason;
-  EmitLocked(&request, FailedEvent{std::move(reason), request.phase});
-  changed_.notify_all();
+  EmitTo(&request, FailedEvent{std::move(reason), request.phase});
+  changed_.NotifyAll();
 }
 
 absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention,
                                                 std::shared_ptr<EventSink> sink) {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (draining_) return absl::UnavailableError("the server is draining");
-  const RequestId id = requests_.size() + 1;
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(CheckServing());
   GenerateSpec spec;
-  spec.attention = attention;
-  requests_[id] = {std::move(spec), std::move(sink), Phase::kPrefill, std::nullopt};
-  return id;
+  FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(attention, {}));
+  return Add(std::move(spec), std::move(sink));
 }
 
 absl::Status FakeEngine::AppendToScore(RequestId id, std::vector<int32_t> tokens) {
-  std::lock_guard<std::mutex> lock(mu_);
-  Request& request = requests_.at(id);
-  std::vector<int32_t>& known = request.spec.tokens;
+  FOLIO_RETURN_IF_ERROR(CheckTokens(tokens, info_.shape.vocab_size));
+  MutexLock lock(&mu_);
+  Request* request = Running(id);
+  if (request == nullptr) return absl::OkStatus();
+  request->phase = Phase::kPrefill;
+  std::vector<int32_t>& known = request->spec.tokens;
   ScoredEvent scored;
   scored.first_position = std::max<int64_t>(1, static_cast<int64_t>(known.size()));
   known.insert(known.end(), tokens.begin(), tokens.end());
   scored.logprobs.assign(known.size() - scored.first_position, -1.0f);
-  EmitLocked(&request, std::move(scored));
+  EmitTo(request, std::move(scored));
   return absl::OkStatus();
 }
 
 void FakeEngine::FinishScore(RequestId id) {
-  std::lock_guard<std::mutex> lock(mu_);
-  Request& request = requests_.at(id);
+  MutexLock lock(&mu_);
+  Request* request = Running(id);
+  if (request == nullptr) return;
   CompletedEvent completed;
-  completed.usage.prompt_tokens = static_cast<int64_t>(request.spec.tokens.size());
-  EmitLocked(&request, std::move(completed));
+  completed.usage.prompt_tokens = static_cast<int64_t>(request->spec.tokens.size());
+  EmitTo(request, std::move(completed));
 }
 
-absl::Status FakeEngine::OpenDocument(const std::string& id, const AttentionSpec& attention,
-                                      std::shared_ptr<EventSink> sink) {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (draining_) return absl::UnavailableError("the server is draining");
-  Document& document = documents_[id];
-  if (document.info.finished) return absl::AlreadyExistsError("finished");
-  document.info.id = id;
-  document.info.attention = attention;
+absl::StatusOr<DocumentInfo> FakeEngine::OpenDocument(
+    const std::string& id, const AttentionSpec& attention,
+    std::shared_ptr<DocumentAttachment> attachment) {
+  MutexLock lock(&mu_);
+  if (std::optional<DocumentInfo> document = directory_.Find(id)) return *std::move(document);
+  FOLIO_RETURN_IF_ERROR(CheckServing());
+  FOLIO_ASSIGN_OR_RETURN(const AttentionSpec resolved, ResolveAttention(attention, {}));
+  FOLIO_ASSIGN_OR_RETURN(DocumentInfo document,
+                         directory_.Create(id, resolved, std::move(attachment)));
+  documents_[document.handle.incarnation] = {};
+  return document;
+}
+
+absl::Status FakeEngine::FollowDocument(const DocumentHandle& handle,
+                                        std::shared_ptr<EventSink> sink) {
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(CheckServing());
+  FOLIO_ASSIGN_OR_RETURN(const DocumentInfo info, directory_.Get(handle));
+  FOLIO_RETURN_IF_ERROR(CheckUploading(info));
+  Document& document = documents_.at(handle.incarnation);
   document.sink = std::move(sink);
   document.paused = false;
   return absl::OkStatus();
 }
 
-absl::Status FakeEngine::AppendToDocument(const std::string& id, std::vector<int32_t> tokens) {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto it = documents_.find(id);
-  if (it == documents_.end()) return absl::NotFoundError("no document");
-  Document& document = it->second;
-  document.tokens.insert(document.tokens.end(), tokens.begin(), tokens.end());
-  document.info.known_tokens = static_cast<int64_t>(document.tokens.size());
+absl::Status FakeEngine::AppendToDocument(const DocumentHandle& handle,
+                                          std::vector<int32_t> tokens) {
+  MutexLock lock(&mu_);
+  ++num_appends_;
+  changed_.NotifyAll();
+  FOLIO_RETURN_IF_ERROR(CheckTokens(tokens, info_.shape.vocab_size));
+  FOLIO_RETURN_IF_ERROR(directory_.AddTokens(handle, static_cast<int64_t>(tokens.size())));
+  std::vector<int32_t>& known = documents_.at(handle.incarnation).tokens;
+  known.insert(known.end(), tokens.begin(), tokens.end());
   return absl::OkStatus();
 }
 
-absl::Status FakeEngine::FinishDocument(const std::string& id) {
-  std::lock_guard<std::mutex> lock(mu_);
-  Document& document = documents_.at(id);
-  document.info.finished = true;
-  changed_.notify_all();
+absl::Status FakeEngine::FinishDocument(const DocumentHandle& handle) {
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(directory_.FinishUpload(handle));
+  changed_.NotifyAll();
   if (hold_prefill_) return absl::OkStatus();
-  const int64_t tokens = document.info.known_tokens;
-  document.info.prefilled_tokens = tokens;
+  Document& document = documents_.at(handle.incarnation);
+  const auto tokens = static_cast<int64_t>(document.tokens.size());
+  directory_.SetProgress(handle, {.prefilled_tokens = tokens});
   if (document.sink == nullptr) return absl::OkStatus();
   document.sink->OnEvent(PrefillEvent{tokens, 0, tokens});
   document.sink->OnEvent(CompletedEvent{});
@@ -155,117 +192,131 @@ absl::Status FakeEngine::FinishDocument(const std::string& id) {
   return absl::OkStatus();
 }
 
-void FakeEngine::PauseDocument(const std::string& id) {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto it = documents_.find(id);
-  if (it != documents_.end()) it->second.paused = true;
-  changed_.notify_all();
+void FakeEngine::Drop(const DocumentHandle& handle, const absl::Status& reason) {
+  const auto it = documents_.find(handle.incarnation);
+  if (it->second.sink != nullptr) it->second.sink->OnEvent(FailedEvent{reason, Phase::kPrefill});
+  documents_.erase(it);
+  changed_.NotifyAll();
 }
 
-absl::Status FakeEngine::DeleteDocument(const std::string& id) {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto it = documents_.find(id);
-  if (it == documents_.end()) return absl::NotFoundError("no document");
-  if (it->second.sink != nullptr) {
-    it->second.sink->OnEvent(FailedEvent{absl::NotFoundError("deleted"), Phase::kPrefill});
-  }
-  documents_.erase(it);
-  changed_.notify_all();
+absl::Status FakeEngine::FailDocument(const DocumentHandle& handle, const absl::Status& error) {
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(directory_.Fail(handle, error));
+  Drop(handle, error);
   return absl::OkStatus();
 }
 
-std::optional<DocumentInfo> FakeEngine::GetDocument(const std::string& id) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  const auto it = documents_.find(id);
-  if (it == documents_.end()) return std::nullopt;
-  return it->second.info;
+void FakeEngine::PauseDocument(const DocumentHandle& handle) {
+  MutexLock lock(&mu_);
+  const auto it = documents_.find(handle.incarnation);
+  if (it == documents_.end()) return;
+  it->second.paused = true;
+  it->second.sink = nullptr;
+  changed_.NotifyAll();
 }
 
-std::vector<DocumentInfo> FakeEngine::ListDocuments() const {
-  std::lock_guard<std::mutex> lock(mu_);
-  std::vector<DocumentInfo> list;
-  for (const auto& [id, document] : documents_) list.push_back(document.info);
-  return list;
+absl::Status FakeEngine::DeleteDocument(const DocumentHandle& handle) {
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(directory_.Remove(handle));
+  if (documents_.contains(handle.incarnation)) {
+    Drop(handle, absl::NotFoundError(absl::StrCat("document '", handle.id, "' was deleted")));
+  }
+  return absl::OkStatus();
 }
 
 EngineStats FakeEngine::Stats() const {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   return stats_;
 }
 
 void FakeEngine::StopAdmission() {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   draining_ = true;
-  changed_.notify_all();
+  changed_.NotifyAll();
 }
 
 void FakeEngine::set_stats(const EngineStats& stats) {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   stats_ = stats;
 }
 
 void FakeEngine::RefuseSubmit(absl::Status status) {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   submit_status_ = std::move(status);
 }
 
 void FakeEngine::HoldPrefill() {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   hold_prefill_ = true;
 }
 
 GenerateSpec FakeEngine::WaitForRequest(RequestId count) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return requests_.size() >= count; });
+  MutexLock lock(&mu_);
+  while (requests_.size() < count) changed_.Wait(&mu_);
   return requests_.at(count).spec;
 }
 
 void FakeEngine::Emit(Event event, RequestId id) {
-  std::lock_guard<std::mutex> lock(mu_);
-  EmitLocked(&requests_.at(id), std::move(event));
+  MutexLock lock(&mu_);
+  EmitTo(&requests_.at(id), std::move(event));
+}
+
+const FakeEngine::Document& FakeEngine::DocumentOf(const std::string& id) const {
+  return documents_.at(directory_.Find(id)->handle.incarnation);
 }
 
 void FakeEngine::EmitToDocument(const std::string& id, Event event) {
-  std::lock_guard<std::mutex> lock(mu_);
-  if (documents_.at(id).sink != nullptr) documents_.at(id).sink->OnEvent(std::move(event));
+  MutexLock lock(&mu_);
+  const DocumentHandle handle = directory_.Find(id)->handle;
+  if (const auto* failed = std::get_if<FailedEvent>(&event)) {
+    directory_.Fail(handle, failed->status).IgnoreError();
+    return Drop(handle, failed->status);
+  }
+  if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
+    directory_.SetProgress(handle, {.prefilled_tokens = prefill->processed_tokens});
+  }
+  Document& document = documents_.at(handle.incarnation);
+  const bool last = std::holds_alternative<CompletedEvent>(event);
+  if (document.sink != nullptr) document.sink->OnEvent(std::move(event));
+  if (last) document.sink = nullptr;
 }
 
 absl::Status FakeEngine::WaitForCancel(RequestId id) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return requests_.contains(id) && requests_.at(id).cancelled; });
+  MutexLock lock(&mu_);
+  while (!requests_.contains(id) || !requests_.at(id).cancelled) changed_.Wait(&mu_);
   return *requests_.at(id).cancelled;
 }
 
+void FakeEngine::WaitForAppends(int count) {
+  MutexLock lock(&mu_);
+  while (num_appends_ < count) changed_.Wait(&mu_);
+}
+
 void FakeEngine::WaitForPause(const std::string& id) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return documents_.at(id).paused; });
+  MutexLock lock(&mu_);
+  while (!DocumentOf(id).paused) changed_.Wait(&mu_);
 }
 
-void FakeEngine::WaitForFinish(const std::string& id) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return documents_.at(id).info.finished; });
-}
-
-void FakeEngine::WaitForDeletion(const std::string& id) {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return !documents_.contains(id); });
+void FakeEngine::WaitForState(const std::string& id, DocumentState state) {
+  MutexLock lock(&mu_);
+  while (directory_.Find(id)->state != state) changed_.Wait(&mu_);
 }
 
 std::vector<int32_t> FakeEngine::DocumentTokens(const std::string& id) const {
-  std::lock_guard<std::mutex> lock(mu_);
-  return documents_.at(id).tokens;
+  MutexLock lock(&mu_);
+  return DocumentOf(id).tokens;
 }
 
 int FakeEngine::num_running() const {
-  std::lock_guard<std::mutex> lock(mu_);
+  MutexLock lock(&mu_);
   int running = 0;
   for (const auto& [id, request] : requests_) running += request.sink != nullptr ? 1 : 0;
   return running;
 }
 
 void FakeEngine::WaitForDrain() {
-  std::unique_lock<std::mutex> lock(mu_);
-  changed_.wait(lock, [&] { return draining_; });
+  MutexLock lock(&mu_);
+  while (!draining_) changed_.Wait(&mu_);
 }
 
 }  // namespace folio::testing

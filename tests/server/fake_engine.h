@@ -1,23 +1,25 @@
 #pragma once
 
-#include <condition_variable>
+#include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/base/mutex.h"
+#include "engine/runtime/document_directory.h"
 #include "engine/runtime/engine.h"
 #include "tests/server/fake_tokenizer.h"
 
 namespace folio::testing {
 
-// An engine that does what a test tells it: requests wait until the test emits their events.
-// Thread-safe.
+// An engine that does what a test tells it: requests wait until the test emits their events. Its
+// documents are the real directory's and its checks the real ones;
+// tests/engine/engine_contract_test holds it to the real engine. Thread-safe.
 class FakeEngine final : public Engine {
  public:
-  FakeEngine();
+  explicit FakeEngine(const EngineOptions& options = {});
   // Fails what runs with UNAVAILABLE, like the real one.
   ~FakeEngine() override;
 
@@ -32,19 +34,29 @@ class FakeEngine final : public Engine {
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
 
+  // Scores every token as it comes, with -1.
   absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
   void FinishScore(RequestId id) override;
-  absl::Status OpenDocument(const std::string& id, const AttentionSpec& attention,
-                            std::shared_ptr<EventSink> sink) override;
-  absl::Status AppendToDocument(const std::string& id, std::vector<int32_t> tokens) override;
+  absl::StatusOr<DocumentInfo> OpenDocument(
+      const std::string& id, const AttentionSpec& attention,
+      std::shared_ptr<DocumentAttachment> attachment) override;
+  absl::Status FollowDocument(const DocumentHandle& handle,
+                              std::shared_ptr<EventSink> sink) override;
+  absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens) override;
   // Prefills the document at once unless it is held.
-  absl::Status FinishDocument(const std::string& id) override;
-  void PauseDocument(const std::string& id) override;
-  absl::Status DeleteDocument(const std::string& id) override;
-  std::optional<DocumentInfo> GetDocument(const std::string& id) const override;
-  std::vector<DocumentInfo> ListDocuments() const override;
+  absl::Status FinishDocument(const DocumentHandle& handle) override;
+  absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) override;
+  void PauseDocument(const DocumentHandle& handle) override;
+  absl::Status DeleteDocument(const DocumentHandle& handle) override;
+  std::optional<DocumentInfo> GetDocument(const std::string& id) const override {
+    return directory_.Find(id);
+  }
+  std::vector<DocumentInfo> ListDocuments(const std::string& after, size_t count) const override {
+    return directory_.List(after, count);
+  }
+  DocumentCounts CountDocuments() const override { return directory_.Count(); }
   EngineStats Stats() const override;
   void StopAdmission() override;
 
@@ -56,12 +68,14 @@ class FakeEngine final : public Engine {
   GenerateSpec WaitForRequest(RequestId count = 1);
   // Emits for request 1 unless told otherwise; nothing after the last event.
   void Emit(Event event, RequestId id = 1);
+  // What the events say becomes the state of the document.
   void EmitToDocument(const std::string& id, Event event);
   // Blocks until the request was cancelled; the reason.
   absl::Status WaitForCancel(RequestId id = 1);
+  // Blocks until AppendToDocument was called so often, whatever came of it.
+  void WaitForAppends(int count);
   void WaitForPause(const std::string& id);
-  void WaitForFinish(const std::string& id);
-  void WaitForDeletion(const std::string& id);
+  void WaitForState(const std::string& id, DocumentState state);
   std::vector<int32_t> DocumentTokens(const std::string& id) const;
   int num_running() const;
   void WaitForDrain();
@@ -73,24 +87,32 @@ class FakeEngine final : public Engine {
     Phase phase = Phase::kQueued;
     std::optional<absl::Status> cancelled;
   };
+  // Beside what the directory knows.
   struct Document {
-    DocumentInfo info;
     std::vector<int32_t> tokens;
     std::shared_ptr<EventSink> sink;
     bool paused = false;
   };
-  void EmitLocked(Request* request, Event event);
+  absl::Status CheckServing() const FOLIO_REQUIRES(mu_);
+  RequestId Add(GenerateSpec spec, std::shared_ptr<EventSink> sink) FOLIO_REQUIRES(mu_);
+  // nullptr if there is none, or it has ended.
+  Request* Running(RequestId id) FOLIO_REQUIRES(mu_);
+  const Document& DocumentOf(const std::string& id) const FOLIO_REQUIRES(mu_);
+  void Drop(const DocumentHandle& handle, const absl::Status& reason) FOLIO_REQUIRES(mu_);
+  static void EmitTo(Request* request, Event event);
 
   EngineInfo info_;
-  FakeTokenizer tokenizer_;
-  mutable std::mutex mu_;  // guards the rest
-  std::condition_variable changed_;
-  std::map<RequestId, Request> requests_;
-  std::map<std::string, Document> documents_;
-  EngineStats stats_;
-  absl::Status submit_status_;
-  bool hold_prefill_ = false;
-  bool draining_ = false;
+  const FakeTokenizer tokenizer_;
+  DocumentDirectory directory_;
+  mutable Mutex mu_;
+  CondVar changed_;
+  std::map<RequestId, Request> requests_ FOLIO_GUARDED_BY(mu_);
+  std::map<uint64_t, Document> documents_ FOLIO_GUARDED_BY(mu_);  // by incarnation
+  EngineStats stats_ FOLIO_GUARDED_BY(mu_);
+  absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
+  bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
+  bool draining_ FOLIO_GUARDED_BY(mu_) = false;
+  int num_appends_ FOLIO_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace folio::testing

@@ -116,7 +116,7 @@ TEST(Generate, AQuestionFollowsTheDocumentWithoutBos) {
   UploadWhole(&server, "book", "abc");
   Generate call(server.channel(), AskDocument("book", "why"));
   const GenerateSpec spec = server.engine().WaitForRequest();
-  EXPECT_EQ(spec.document_id, "book");
+  EXPECT_EQ(spec.document->id, "book");
   EXPECT_EQ(spec.tokens, FakeTokenizer::TokensOf("why"));
   EXPECT_EQ(call.Next().accepted().prompt_tokens(), 9u);  // BOS, " abc", " why"
   server.engine().Emit(Completed(1));

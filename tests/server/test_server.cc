@@ -26,8 +26,8 @@ TestServer::TestServer(server::ServerOptions options, Model model) {
   if (options.metrics_listen != kFreePort) options.metrics_listen = "off";
   runner_ = std::make_unique<server::Runner>(
       options,
-      [this](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Engine>> {
-        auto engine = std::make_unique<FakeEngine>();
+      [this](const EngineOptions& engine_options) -> absl::StatusOr<std::unique_ptr<Engine>> {
+        auto engine = std::make_unique<FakeEngine>(engine_options);
         engine_ = engine.get();
         return engine;
       },

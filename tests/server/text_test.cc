@@ -50,7 +50,7 @@ TEST_F(Text, IdsOutsideTheVocabularyAreRefused) {
 
 TEST(Control, ServerInfoTellsModelLimitsAndLoad) {
   server::ServerOptions options;
-  options.max_documents = 7;
+  options.engine.max_documents = 7;
   options.engine.max_queued_requests = 9;
   TestServer server(options);
   EngineStats stats;

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "engine/tokenizer/streaming_tokenizer.h"
 #include "tests/server/tcp_proxy.h"
 #include "tests/server/test_server.h"
 
@@ -23,6 +24,16 @@ v1::Document Get(TestServer* server, const std::string& id) {
       v1::Documents::NewStub(server->channel())->GetDocument(&context, request, &document);
   EXPECT_TRUE(status.ok()) << status.error_message();
   return document;
+}
+
+void Delete(TestServer* server, const std::string& id) {
+  grpc::ClientContext context;
+  v1::DeleteDocumentRequest request;
+  request.set_document_id(id);
+  v1::DeleteDocumentResponse response;
+  const grpc::Status status =
+      v1::Documents::NewStub(server->channel())->DeleteDocument(&context, request, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST(Upload, PartsAreAcknowledgedAndTheDocumentBecomesReady) {
@@ -104,7 +115,7 @@ TEST(Upload, InvalidUtf8FailsTheDocument) {
   const v1::Document document = Get(&server, "book");
   EXPECT_EQ(document.state(), v1::Document::STATE_FAILED);
   EXPECT_FALSE(document.error().empty());
-  server.engine().WaitForDeletion("book");  // holds no memory
+  server.engine().WaitForState("book", DocumentState::kFailed);
   Upload again(server.channel());
   again.Header("book");
   const grpc::Status refused = again.Finish();
@@ -237,6 +248,30 @@ TEST(Upload, ASecondConnectionTakesOver) {
   EXPECT_EQ(server.engine().DocumentTokens("book"), DocumentTokens("abcdef"));
 }
 
+// A part is still being tokenised when the document is deleted and its id taken by another text.
+TEST(Upload, TokensOfADeletedDocumentDoNotReachItsSuccessor) {
+  TestServer server;
+  Upload first(server.channel());
+  first.Header("book");
+  EXPECT_TRUE(first.Next().has_created());
+  std::string text(FakeTokenizer::kHold);
+  while (text.size() < 2 * StreamingTokenizer::kMinSegmentBytes) text += " first";
+  first.Chunk(0, text);
+  server.engine().fake_tokenizer().WaitUntilHolding();
+  Delete(&server, "book");
+  Upload second(server.channel());
+  second.Header("book");
+  EXPECT_EQ(second.Next().created().next_offset(), 0u);
+  second.Chunk(0, "second");
+  EXPECT_TRUE(second.NextOf(Event::kAck).has_ack());
+  server.engine().fake_tokenizer().Release();
+  server.engine().WaitForAppends(2);  // the second one's BOS, and the first one's part
+  second.FinishUpload();
+  EXPECT_TRUE(second.Finish().ok());
+  EXPECT_EQ(first.Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(server.engine().DocumentTokens("book"), DocumentTokens("second"));
+}
+
 TEST(Upload, AFinishedDocumentCannotBeUploadedAgain) {
   TestServer server;
   UploadWhole(&server, "book", "abc");
@@ -264,7 +299,7 @@ TEST(Upload, ResumingUnderAnotherStrategyIsRefused) {
 TEST(Upload, LimitsAreKept) {
   server::ServerOptions options;
   options.max_document_bytes = 10;
-  options.max_documents = 1;
+  options.engine.max_documents = 1;
   TestServer server(options);
   Upload upload(server.channel());
   upload.Header("book");
@@ -301,7 +336,7 @@ TEST(Upload, ProgressIsRateLimitedButTheLastOneComes) {
   upload.Chunk(0, "abc");
   upload.FinishUpload();
   EXPECT_TRUE(upload.NextOf(Event::kAck).has_ack());
-  server.engine().WaitForFinish("book");
+  server.engine().WaitForState("book", DocumentState::kPrefilling);
   server.engine().EmitToDocument("book", PrefillEvent{5, 0, 1});
   EXPECT_EQ(upload.NextOf(Event::kProgress).progress().prefilled_tokens(), 1u);
   for (int64_t i = 2; i <= 5; ++i) server.engine().EmitToDocument("book", PrefillEvent{5, 0, i});

@@ -1,0 +1,108 @@
+#include "engine/runtime/admission.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engine/attention/strategy_registry.h"
+#include "engine/base/status_macros.h"
+
+namespace folio {
+namespace {
+
+// The strategies that this model can use whose plan with default parameters has a property.
+std::string StrategiesThat(const AttentionModel& model, bool (*has)(const AttentionPlan&)) {
+  std::vector<std::string> names;
+  for (const AttentionStrategy* strategy : AllStrategies()) {
+    const auto spec = ResolveAttention({{strategy->name(), {}}, {}}, {}, model, {});
+    if (spec.ok() && has(PlanFor(*spec, model))) names.push_back(strategy->name());
+  }
+  return names.empty() ? "none" : absl::StrJoin(names, ", ");
+}
+
+bool Chooses(const AttentionPlan& plan) { return plan.selection.enabled(); }
+
+bool IsBounded(const AttentionPlan& plan) { return plan.retention.window_tokens != kUnbounded; }
+
+}  // namespace
+
+absl::Status CheckTokens(std::span<const int32_t> tokens, int vocab_size) {
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0 || tokens[i] >= vocab_size) {
+      return absl::InvalidArgumentError(absl::StrCat("token id ", tokens[i], " at index ", i,
+                                                     " is not in the vocabulary of ", vocab_size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRequest(const GenerateSpec& spec, int vocab_size) {
+  if (spec.tokens.empty()) return absl::InvalidArgumentError("the prompt is empty");
+  if (spec.stop.max_new_tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_new_tokens is ", spec.stop.max_new_tokens, ", must be at least 1"));
+  }
+  FOLIO_RETURN_IF_ERROR(CheckTokens(spec.tokens, vocab_size));
+  return CheckTokens(spec.stop.stop_token_ids, vocab_size);
+}
+
+absl::Status CheckLength(const std::string& what, int64_t tokens, int64_t max_tokens) {
+  if (tokens <= max_tokens) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(what, " has ", tokens, " tokens, the limit is ", max_tokens));
+}
+
+absl::Status CheckEvidence(const GenerateSpec& spec, const AttentionPlan& plan,
+                           const AttentionModel& model) {
+  const bool wanted = spec.max_evidence_spans > 0 || spec.layer_evidence;
+  if (!wanted || Chooses(plan)) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      spec.attention.strategy.name,
+      " cannot give evidence: its heads choose no parts of the text. Strategies whose heads do: ",
+      StrategiesThat(model, Chooses)));
+}
+
+absl::Status CheckUnknownLength(const AttentionSpec& spec, const AttentionPlan& plan) {
+  if (!plan.truncation.enabled()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(spec.strategy.name,
+                   " cuts prompts of a known length, which an upload or a scored stream does not "
+                   "have; use another strategy, and name this one in a question"));
+}
+
+absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int64_t needed_bytes,
+                           int64_t capacity_bytes, const AttentionModel& model) {
+  if (needed_bytes <= capacity_bytes) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(total_tokens, " tokens under ", spec.strategy.name, " need ", needed_bytes,
+                   " bytes of KV cache, this server has ", capacity_bytes, ": shorten the prompt, ",
+                   MemoryAdvice(model)));
+}
+
+absl::Status CheckAlive(const DocumentInfo& document) {
+  if (document.state != DocumentState::kFailed) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("document '", document.handle.id,
+                                                    "' has failed (", document.error.message(),
+                                                    "); delete it to upload it again"));
+}
+
+absl::Status CheckUploading(const DocumentInfo& document) {
+  FOLIO_RETURN_IF_ERROR(CheckAlive(document));
+  if (document.state == DocumentState::kUploading) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the upload of document '", document.handle.id, "' is finished"));
+}
+
+absl::Status CheckFinished(const DocumentInfo& document) {
+  FOLIO_RETURN_IF_ERROR(CheckAlive(document));
+  if (document.state != DocumentState::kUploading) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the upload of document '", document.handle.id, "' is not finished"));
+}
+
+std::string MemoryAdvice(const AttentionModel& model) {
+  return absl::StrCat("choose a strategy of bounded memory (", StrategiesThat(model, IsBounded),
+                      "), or raise --kv-bytes");
+}
+
+}  // namespace folio

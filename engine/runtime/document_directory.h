@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "engine/runtime/document_info.h"
+
+namespace folio {
+
+struct DocumentLimits {
+  int max_documents = 1000;
+  int64_t max_tokens = int64_t{1} << 30;
+};
+
+// Which documents there are, and the one state of each. The front door changes it when it accepts a
+// call, the engine thread when a prefill goes on or ends. A change touches one document, however
+// many there are. Thread-safe.
+class DocumentDirectory {
+ public:
+  explicit DocumentDirectory(const DocumentLimits& limits) : limits_(limits) {}
+
+  // A new document, in state kUploading. Errors: ALREADY_EXISTS, RESOURCE_EXHAUSTED when there are
+  // too many.
+  absl::StatusOr<DocumentInfo> Create(const std::string& id, const AttentionSpec& attention,
+                                      std::shared_ptr<DocumentAttachment> attachment);
+  // `count` more tokens will be prefilled. Errors: NOT_FOUND, INVALID_ARGUMENT beyond the limit,
+  // FAILED_PRECONDITION if the upload is finished or has failed.
+  absl::Status AddTokens(const DocumentHandle& handle, int64_t count);
+  // No more tokens will be added: kPrefilling. Errors: as AddTokens, INVALID_ARGUMENT if there are
+  // none.
+  absl::Status FinishUpload(const DocumentHandle& handle);
+  // Errors: NOT_FOUND, FAILED_PRECONDITION if it has failed already.
+  absl::Status Fail(const DocumentHandle& handle, absl::Status error);
+  // Errors: NOT_FOUND.
+  absl::Status Remove(const DocumentHandle& handle);
+
+  struct Progress {
+    int64_t prefilled_tokens = 0;
+    int64_t kv_bytes = 0;
+    int64_t summary_bytes = 0;
+  };
+  // The prefill has come so far; kReady once that is all. Returns the state then, nullopt if the
+  // document is gone or has failed.
+  std::optional<DocumentState> SetProgress(const DocumentHandle& handle, const Progress& progress);
+
+  // nullopt if there is none.
+  std::optional<DocumentInfo> Find(const std::string& id) const;
+  // Errors: NOT_FOUND.
+  absl::StatusOr<DocumentInfo> Get(const DocumentHandle& handle) const;
+  // Up to `count` documents with ids after `after`, in order of id.
+  std::vector<DocumentInfo> List(const std::string& after, size_t count) const;
+  DocumentCounts Count() const;
+
+  // Changes of single documents so far.
+  int64_t num_changes() const;
+
+ private:
+  // Counts a change. nullptr if there is no such document.
+  DocumentInfo* Change(const DocumentHandle& handle) FOLIO_REQUIRES(mu_);
+  const DocumentInfo* Lookup(const DocumentHandle& handle) const FOLIO_REQUIRES(mu_);
+  void SetState(DocumentInfo* document, DocumentState state) FOLIO_REQUIRES(mu_);
+
+  const DocumentLimits limits_;
+  mutable Mutex mu_;
+  std::map<std::string, DocumentInfo> documents_ FOLIO_GUARDED_BY(mu_);
+  DocumentCounts counts_ FOLIO_GUARDED_BY(mu_) = {};
+  uint64_t next_incarnation_ FOLIO_GUARDED_BY(mu_) = 1;
+  int64_t num_changes_ FOLIO_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace folio

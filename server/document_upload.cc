@@ -1,0 +1,48 @@
+#include "server/document_upload.h"
+
+#include "engine/base/status_macros.h"
+
+namespace folio::server {
+
+absl::StatusOr<std::vector<int32_t>> DocumentUpload::Add(std::string_view part) {
+  std::vector<int32_t> tokens;
+  FOLIO_RETURN_IF_ERROR(text_.Add(part, &tokens));
+  NoteTokens(&tokens, part.size());
+  return tokens;
+}
+
+absl::StatusOr<std::vector<int32_t>> DocumentUpload::Finish() {
+  std::vector<int32_t> tokens;
+  FOLIO_RETURN_IF_ERROR(text_.Finish(&tokens));
+  NoteTokens(&tokens, 0);
+  return tokens;
+}
+
+void DocumentUpload::NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) {
+  if (!begun_ && tokenizer_.bos_id() >= 0) tokens->insert(tokens->begin(), tokenizer_.bos_id());
+  begun_ = true;
+  MutexLock lock(&mu_);
+  size_bytes_ += num_bytes;
+  for (const int32_t token : *tokens) {
+    if (num_tokens_++ % kOffsetStride == 0) byte_offsets_.push_back(num_piece_bytes_);
+    num_piece_bytes_ += tokenizer_.pieces()[token].text.size();
+  }
+}
+
+uint64_t DocumentUpload::size_bytes() const {
+  MutexLock lock(&mu_);
+  return size_bytes_;
+}
+
+std::optional<uint64_t> DocumentUpload::ByteOffset(int64_t token) const {
+  MutexLock lock(&mu_);
+  // Some tokenizers put one space in front of the text.
+  const uint64_t added = num_piece_bytes_ - size_bytes_;
+  if (num_piece_bytes_ < size_bytes_ || added > 1) return std::nullopt;
+  if (token >= num_tokens_) return size_bytes_;
+  if (token % kOffsetStride != 0) return std::nullopt;
+  const uint64_t offset = byte_offsets_[token / kOffsetStride];
+  return offset == 0 ? 0 : offset - added;
+}
+
+}  // namespace folio::server

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <optional>
+
+#include "engine/runtime/engine.h"
+#include "engine/types/request.h"
+#include "folio/v1/inference.pb.h"
+#include "server/options.h"
+
+namespace folio::server {
+
+// What a Generate call asks for, ready to be submitted.
+struct GenerateQuestion {
+  GenerateSpec spec;  // attention resolved
+  std::optional<DocumentInfo> document;
+
+  // Of document and question.
+  int64_t prompt_tokens() const {
+    const auto tokens = static_cast<int64_t>(spec.tokens.size());
+    return tokens + (document.has_value() ? document->known_tokens : 0);
+  }
+};
+
+// Reads and tokenises a request, and finds its document: may take seconds. Errors: INVALID_ARGUMENT
+// with the field; NOT_FOUND and FAILED_PRECONDITION of the document.
+grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
+                                 const ServerOptions& options, GenerateQuestion* question);
+
+}  // namespace folio::server

@@ -1,0 +1,65 @@
+// A sink that remembers.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "engine/types/request.h"
+#include "gtest/gtest.h"
+
+namespace folio::test {
+
+// Thread-safe record of one request's events.
+class Recorder final : public EventSink {
+ public:
+  void OnEvent(Event event) override {
+    std::lock_guard<std::mutex> lock(mu_);
+    EXPECT_FALSE(ended_) << "an event after the last one";
+    if (auto* delta = std::get_if<DeltaEvent>(&event)) {
+      tokens_ += static_cast<int>(delta->tokens.size());
+      text_ += delta->text;
+    }
+    if (auto* scored = std::get_if<ScoredEvent>(&event)) {
+      EXPECT_EQ(scored->first_position, 1 + num_scored_);
+      num_scored_ += static_cast<int64_t>(scored->logprobs.size());
+    }
+    if (auto* completed = std::get_if<CompletedEvent>(&event)) completed_ = *completed;
+    if (auto* failed = std::get_if<FailedEvent>(&event)) status_ = failed->status;
+    ended_ = completed_.has_value() || !status_.ok();
+    changed_.notify_all();
+  }
+  void WaitForEnd() {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [this] { return ended_; });
+  }
+  void WaitForTokens(int count) {
+    std::unique_lock<std::mutex> lock(mu_);
+    changed_.wait(lock, [&] { return tokens_ >= count || ended_; });
+  }
+  bool ended() const { return Locked(ended_); }
+  int tokens() const { return Locked(tokens_); }
+  int64_t num_scored() const { return Locked(num_scored_); }
+  std::string text() const { return Locked(text_); }
+  absl::Status status() const { return Locked(status_); }
+  std::optional<CompletedEvent> completed() const { return Locked(completed_); }
+
+ private:
+  template <typename T>
+  T Locked(const T& value) const {
+    std::lock_guard<std::mutex> lock(mu_);
+    return value;
+  }
+  mutable std::mutex mu_;
+  std::condition_variable changed_;
+  int tokens_ = 0;
+  int64_t num_scored_ = 0;
+  std::string text_;
+  bool ended_ = false;
+  absl::Status status_;
+  std::optional<CompletedEvent> completed_;
+};
+
+}  // namespace folio::test
