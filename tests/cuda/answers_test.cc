@@ -32,10 +32,14 @@ class Collector final : public EventSink {
 std::vector<GenerateSpec> Specs(const LoadedModel& model) {
   std::vector<GenerateSpec> specs;
   int seed = 0;
+  int num_strategies = 0;
   for (const char* strategy : {"full", "lm_infinite", "long_heads"}) {
+    int num_samplings = 0;
+    ++num_strategies;
     for (const SamplingParams& sampling :
          {SamplingParams{}, SamplingParams{.temperature = 0.8f, .top_k = 50, .top_p = 0.9f},
           SamplingParams{.temperature = 1.0f, .repetition_penalty = 1.2f}}) {
+      if (++num_samplings != num_strategies && !RunsSlowCases()) continue;
       GenerateSpec& spec = specs.emplace_back();
       const int length = strategy == std::string("full") ? 120 : 300 + 11 * seed;
       spec.tokens = RandomTokens(length, model.config.shape.vocab_size, 40 + ++seed);
@@ -84,7 +88,7 @@ std::vector<Collector> Answers(std::unique_ptr<Backend> backend) {
 TEST(AnswerParity, OfTheBundledModelInFp32) {
   const std::vector<Collector> expected = Answers(ReferenceBackend());
   const std::vector<Collector> got = Answers(NewTestBackend());
-  ASSERT_EQ(expected.size(), 9u);
+  ASSERT_EQ(expected.size(), RunsSlowCases() ? 9u : 3u);
   ASSERT_EQ(got.size(), expected.size());
   for (size_t n = 0; n < expected.size(); ++n) {
     SCOPED_TRACE(n);

@@ -23,6 +23,14 @@ AttentionShape Shape(const char* name, int head_dim, int num_heads, int num_kv_h
 }
 const AttentionShape kShapes[] = {
     Shape("bf16_32_page16", 32, 4, 2, 16),
+    Shape("bf16_64_group8_page16", 64, 8, 1, 16),
+    Shape("bf16_128_page32", 128, 2, 1, 32),
+    Shape("bf16_alibi_page16", 32, 4, 2, 16, DType::kBf16, true),
+    Shape("bf16_48_plain", 48, 4, 2, 16),
+    Shape("fp32_32", 32, 4, 2, 16, DType::kF32),
+};
+// Longer texts and larger pages, for a GPU, the CPU and ./dev soak.
+const AttentionShape kLargeShapes[] = {
     Shape("bf16_32_page64", 32, 3, 1, 64),
     Shape("bf16_64_group8", 64, 8, 1, 64),
     Shape("bf16_128_mha", 128, 2, 2, 64),
@@ -30,8 +38,7 @@ const AttentionShape kShapes[] = {
     Shape("bf16_256", 256, 2, 1, 64),
     Shape("bf16_group20", 32, 20, 1, 16),
     Shape("bf16_alibi", 32, 4, 2, 64, DType::kBf16, true),
-    Shape("bf16_48_plain", 48, 4, 2, 32),
-    Shape("fp32_32", 32, 4, 2, 16, DType::kF32),
+    Shape("bf16_48_page32", 48, 4, 2, 32),
     Shape("fp32_128_group4", 128, 4, 1, 64, DType::kF32),
 };
 
@@ -186,8 +193,11 @@ TEST_P(AttentionParity, OfAMixedBatch) {
               num_apart_, num_chosen_);
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, AttentionParity, testing::ValuesIn(kShapes),
-                         [](const auto& info) { return info.param.name; });
+std::string ShapeName(const testing::TestParamInfo<AttentionShape>& info) {
+  return info.param.name;
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, AttentionParity, testing::ValuesIn(kShapes), ShapeName);
+INSTANTIATE_TEST_SUITE_P(LargeShapes, AttentionParity, testing::ValuesIn(kLargeShapes), ShapeName);
 
 }  // namespace
 }  // namespace folio::test

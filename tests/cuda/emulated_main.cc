@@ -5,6 +5,7 @@
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  folio::test::UseTestBackend([] { return *folio::CreateCudaBackend(0); });
+  folio::test::UseTestBackend([] { return *folio::CreateCudaBackend(0); },
+                              folio::test::BackendSpeed::kEmulated);
   return RUN_ALL_TESTS();
 }

@@ -19,6 +19,7 @@ namespace {
 constexpr int kSkipped = 77;
 
 MakeBackend make_backend = nullptr;
+BackendSpeed backend_speed = BackendSpeed::kFast;
 
 void CheckOk(const absl::Status& status) {
   if (status.ok()) return;
@@ -54,7 +55,15 @@ TempDir::TempDir() {
 
 TempDir::~TempDir() { std::filesystem::remove_all(path_); }
 
-void UseTestBackend(MakeBackend make) { make_backend = make; }
+void UseTestBackend(MakeBackend make, BackendSpeed speed) {
+  make_backend = make;
+  backend_speed = speed;
+}
+
+bool RunsSlowCases() {
+  if (std::getenv("FOLIO_TEST_SLOW") != nullptr) return true;
+  return OnTestBackend() ? backend_speed == BackendSpeed::kFast : TestIsa() != Isa::kPortable;
+}
 
 std::unique_ptr<Backend> NewTestBackend() {
   if (make_backend != nullptr) return make_backend();

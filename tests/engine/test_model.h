@@ -37,8 +37,12 @@ struct ModelOptions {
 
 // What LoadTestModel runs on; null: the CPU backend with the kernels of TestIsa().
 using MakeBackend = std::unique_ptr<Backend> (*)();
-void UseTestBackend(MakeBackend make);
+enum class BackendSpeed { kFast, kEmulated };
+void UseTestBackend(MakeBackend make, BackendSpeed speed = BackendSpeed::kFast);
 bool OnTestBackend();
+// Emulated CUDA and the portable kernels run fewer of the cases that differ only in how a text is
+// cut into steps; all of them with FOLIO_TEST_SLOW set (./dev soak).
+bool RunsSlowCases();
 std::unique_ptr<Backend> NewTestBackend();
 
 // FOLIO_TEST_ISA, or the best instruction set of this CPU.
