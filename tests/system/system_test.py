@@ -1,4 +1,5 @@
 """The whole product as its users run it: server, command line client, load generator, on the bundled model."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -291,9 +292,11 @@ class LifeCycle(unittest.TestCase):
             for line in process.stdout:
                 if '"delta"' in line:
                     break
-            self.assertEqual(server.stop(), 0)
-            rest = process.communicate()[0]
-            self.assertIn('"completed"', rest)
+            # Read while the server ends: a client that is not read would lose what it has buffered.
+            with concurrent.futures.ThreadPoolExecutor(1) as reader:
+                rest = reader.submit(lambda: process.communicate()[0])
+                self.assertEqual(server.stop(), 0)
+            self.assertIn('"completed"', rest.result())
 
     def test_queue_limit_refuses_with_a_retry_delay(self):
         with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--max-running-requests=1",
