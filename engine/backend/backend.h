@@ -41,6 +41,7 @@ struct AttentionSetup {
   // Upper bounds of rows in one step, and of those whose logits are wanted, for workspace.
   int max_step_rows = 0;
   int max_logit_rows = 0;
+  int vocab_size = 0;
 };
 
 // Runs the verbs of a transformer on one device. Knows shapes and plans, never a strategy's name.

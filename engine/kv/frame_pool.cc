@@ -10,17 +10,16 @@ namespace {
 // Freed frames kept committed, to spare page faults.
 constexpr int64_t kResidentFreeBytes = int64_t{256} << 20;
 
-int64_t RoundUpToPage(int64_t bytes) {
-  const int64_t page = sysconf(_SC_PAGESIZE);
-  return (bytes + page - 1) / page * page;
-}
-
 }  // namespace
+
+int64_t FramePool::RoundedBytes(int64_t frame_bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  return (frame_bytes + page - 1) / page * page;
+}
 
 absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(Memory* memory, int64_t frame_bytes,
                                                              int64_t max_frames) {
-  // Whole system pages, so that a freed frame can be handed back.
-  frame_bytes = RoundUpToPage(frame_bytes);
+  frame_bytes = RoundedBytes(frame_bytes);
   const auto base = memory->Allocate(frame_bytes * max_frames);
   if (!base.ok()) {
     return absl::ResourceExhaustedError(

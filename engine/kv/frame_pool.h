@@ -15,7 +15,10 @@ namespace folio {
 // a small reserve are handed back to the system. Engine thread only.
 class FramePool {
  public:
-  // Reserves room for `max_frames`. Errors: RESOURCE_EXHAUSTED.
+  // What a frame of so many bytes takes: whole system pages, so that it can be handed back.
+  static int64_t RoundedBytes(int64_t frame_bytes);
+
+  // Reserves room for `max_frames` of RoundedBytes. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<FramePool>> Create(Memory* memory, int64_t frame_bytes,
                                                            int64_t max_frames);
   ~FramePool();

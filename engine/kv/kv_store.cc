@@ -26,43 +26,50 @@ void ReleaseAll(FramePool* pool, std::vector<FrameId>* frames) {
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geometry,
                                                          int64_t capacity_bytes, Memory* memory) {
-  if (capacity_bytes < geometry.frame_bytes()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the KV budget of ", capacity_bytes, " bytes is smaller than one page of ",
-                     geometry.frame_bytes(), " bytes; raise --kv-bytes"));
+  const int64_t page_bytes = FramePool::RoundedBytes(geometry.frame_bytes());
+  if (capacity_bytes < page_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the KV budget of ", capacity_bytes,
+                                                   " bytes is smaller than one page of ",
+                                                   page_bytes, " bytes; raise --kv-bytes"));
   }
-  FOLIO_ASSIGN_OR_RETURN(auto pages, FramePool::Create(memory, geometry.frame_bytes(),
-                                                       capacity_bytes / geometry.frame_bytes()));
-  const int64_t summary_bytes = geometry.summary_frame_bytes();
+  FOLIO_ASSIGN_OR_RETURN(
+      auto pages, FramePool::Create(memory, geometry.frame_bytes(), capacity_bytes / page_bytes));
   const int64_t num_summaries =
-      SummaryPoolBytes(geometry, capacity_bytes, memory->commits_at_once()) / summary_bytes;
-  FOLIO_ASSIGN_OR_RETURN(auto summaries, FramePool::Create(memory, summary_bytes, num_summaries));
-  return std::unique_ptr<KvStore>(
-      new KvStore(geometry, capacity_bytes, memory, std::move(pages), std::move(summaries)));
+      SummaryPoolBytes(geometry, capacity_bytes, memory->commits_at_once()) /
+      FramePool::RoundedBytes(geometry.summary_frame_bytes());
+  FOLIO_ASSIGN_OR_RETURN(auto summaries,
+                         FramePool::Create(memory, geometry.summary_frame_bytes(), num_summaries));
+  return std::unique_ptr<KvStore>(new KvStore(geometry, capacity_bytes,
+                                              memory->commits_at_once() ? num_summaries : 0,
+                                              std::move(pages), std::move(summaries)));
 }
 
 int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
                                   bool commits_at_once) {
-  int64_t count = std::max<int64_t>(1, capacity_bytes / geometry.summary_frame_bytes());
+  const int64_t frame_bytes = FramePool::RoundedBytes(geometry.summary_frame_bytes());
+  int64_t count = std::max<int64_t>(1, capacity_bytes / frame_bytes);
   if (commits_at_once) {
     // A frame stands for at least kTile pages, the last one of a sequence apart.
-    const int64_t num_pages = capacity_bytes / geometry.frame_bytes();
+    const int64_t num_pages = capacity_bytes / FramePool::RoundedBytes(geometry.frame_bytes());
     count = std::min(count, 2 * num_pages / kTile + kPartialSummaries);
   }
-  return count * geometry.summary_frame_bytes();
+  return count * frame_bytes;
 }
 
-KvStore::KvStore(const KvGeometry& geometry, int64_t capacity_bytes, Memory* memory,
+KvStore::KvStore(const KvGeometry& geometry, int64_t capacity_bytes, int64_t num_summary_frames,
                  std::unique_ptr<FramePool> pages, std::unique_ptr<FramePool> summaries)
     : geometry_(geometry),
+      pending_rows_(geometry),
       capacity_bytes_(capacity_bytes),
-      memory_(memory),
+      num_summary_frames_(num_summary_frames),
       pages_(std::move(pages)),
       summaries_(std::move(summaries)) {}
 
-int64_t KvStore::PendingBytes(const AttentionPlan& plan) const {
-  return int64_t{geometry_.num_layers} * geometry_.num_heads * plan.selection.chunk_tokens *
-         geometry_.padded_dim * 4;
+int64_t KvStore::Charge(int64_t num_pages, int64_t num_summaries) const {
+  const int64_t page_bytes = num_pages * pages_->frame_bytes();
+  if (num_summary_frames_ == 0) return page_bytes + num_summaries * summaries_->frame_bytes();
+  const int64_t share = capacity_bytes_ / num_summary_frames_ + 1;
+  return std::max(page_bytes, num_summaries * share);
 }
 
 int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,
@@ -74,14 +81,13 @@ int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, in
     num_pages = std::min(num_pages, CeilDiv(window, page) + 1);
   }
   num_pages += CeilDiv(std::min<int64_t>(plan.retention.num_sinks, total_tokens), page);
-  int64_t bytes = num_pages * pages_->frame_bytes();
-  if (plan.selection.enabled()) {
-    const int64_t tile_tokens = int64_t{plan.selection.chunk_tokens} * kTile;
-    const int64_t tiles = CeilDiv(total_tokens, tile_tokens) - shared_tokens / tile_tokens;
-    bytes += tiles * FramesPerSummaryTile(plan.selection) * summaries_->frame_bytes() +
-             PendingBytes(plan);
+  if (!plan.selection.enabled()) return Charge(num_pages, 0);
+  const int64_t chunk = plan.selection.chunk_tokens;
+  if (NeedsQueries(plan.selection.scorer)) {
+    num_pages += pending_rows_.NumFrames(std::min(chunk, total_tokens));
   }
-  return bytes;
+  const int64_t tiles = CeilDiv(total_tokens / chunk, kTile) - shared_tokens / chunk / kTile;
+  return Charge(num_pages, tiles * FramesPerSummaryTile(plan.selection));
 }
 
 bool KvStore::Reserve(int64_t bytes) {
@@ -114,16 +120,6 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
   return absl::OkStatus();
 }
 
-absl::Status KvStore::OwnPending(const AttentionPlan& plan, PendingQueries* pending) const {
-  if (pending->data != nullptr && pending->data.use_count() == 1) return absl::OkStatus();
-  absl::StatusOr<Buffer> own = pending->data == nullptr
-                                   ? Buffer::Create(memory_, PendingBytes(plan))
-                                   : pending->data->Clone();
-  FOLIO_RETURN_IF_ERROR(own.status());
-  pending->data = std::make_shared<Buffer>(*std::move(own));
-  return absl::OkStatus();
-}
-
 absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
                              SequenceKv* kv) {
   const int64_t page = geometry_.page_tokens;
@@ -136,8 +132,13 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(pages_.get(), CeilDiv(num_sinks, page), num_tokens / page, &kv->sinks));
   if (!plan.selection.enabled()) return absl::OkStatus();
-  FOLIO_RETURN_IF_ERROR(OwnPending(plan, &kv->pending_queries));
   const int64_t chunk = plan.selection.chunk_tokens;
+  if (NeedsQueries(plan.selection.scorer)) {
+    // A chunk that begins in this step is written from its first token on.
+    const int64_t first_token = num_tokens / chunk == total / chunk ? num_tokens % chunk : 0;
+    FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_.get(), pending_rows_.NumFrames(std::min(chunk, total)),
+                                      pending_rows_.FrameOf(first_token), &kv->pending_queries));
+  }
   const int64_t frames = FramesPerSummaryTile(plan.selection);
   return GrowPrivate(summaries_.get(), frames * CeilDiv(total / chunk, kTile),
                      frames * (num_tokens / chunk / kTile), &kv->summaries);
@@ -160,6 +161,7 @@ void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv*
 SequenceKv KvStore::Fork(const SequenceKv& kv) {
   AddRefs(pages_.get(), kv.pages);
   AddRefs(pages_.get(), kv.sinks);
+  AddRefs(pages_.get(), kv.pending_queries);
   AddRefs(summaries_.get(), kv.summaries);
   SequenceKv fork = kv;
   fork.num_shared_pages = static_cast<int64_t>(kv.pages.size());
@@ -169,6 +171,7 @@ SequenceKv KvStore::Fork(const SequenceKv& kv) {
 void KvStore::Release(SequenceKv* kv) {
   ReleaseAll(pages_.get(), &kv->pages);
   ReleaseAll(pages_.get(), &kv->sinks);
+  ReleaseAll(pages_.get(), &kv->pending_queries);
   ReleaseAll(summaries_.get(), &kv->summaries);
   *kv = SequenceKv{};
 }
@@ -184,7 +187,7 @@ int64_t KvStore::SharedPageBytes(const SequenceKv& kv) const {
 
 int64_t KvStore::SummaryBytes(const SequenceKv& kv) const {
   return static_cast<int64_t>(kv.summaries.size()) * summaries_->frame_bytes() +
-         (kv.pending_queries.data == nullptr ? 0 : kv.pending_queries.data->num_bytes());
+         static_cast<int64_t>(kv.pending_queries.size()) * pages_->frame_bytes();
 }
 
 }  // namespace folio

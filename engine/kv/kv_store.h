@@ -20,13 +20,15 @@ struct SequenceKv {
   int64_t num_shared_pages = 0;
   std::vector<FrameId> sinks;
   std::vector<FrameId> summaries;
-  PendingQueries pending_queries;
+  // Of the page pool: queries that wait for their chunk to complete.
+  std::vector<FrameId> pending_queries;
 };
 
 // Owns the frames of the KV cache and of the chunk summaries, under one byte budget that is
-// reserved before it is used: what was admitted never runs out of memory. The only place where
-// frames are allocated, shared, copied and freed. Engine thread only, except the const functions of
-// the geometry.
+// reserved before it is used: the frames of what was admitted are there. Pages, sinks and pending
+// queries are frames of one pool, summaries of another; nothing of a sequence lies outside of them.
+// The only place where frames are allocated, shared, copied and freed. Engine thread only, except
+// the const functions of the geometry.
 class KvStore {
  public:
   // Errors: INVALID_ARGUMENT if the budget holds not even one page, RESOURCE_EXHAUSTED.
@@ -37,8 +39,10 @@ class KvStore {
   static int64_t SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
                                   bool commits_at_once);
 
-  // Largest number of bytes that a sequence of `total_tokens` under `plan` ever holds, if a step
-  // adds at most `step_tokens` and the first `shared_tokens` lie in frames of another sequence.
+  // The part of the budget that a sequence of `total_tokens` under `plan` needs, if a step adds at
+  // most `step_tokens` and the first `shared_tokens` lie in frames of another sequence: the largest
+  // number of bytes that it ever holds or, where both pools have a fixed size, its share of the one
+  // that it takes more of, so that neither runs out before the budget does.
   int64_t BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,
                       int64_t shared_tokens) const;
 
@@ -75,19 +79,20 @@ class KvStore {
   int64_t used_summary_bytes() const { return summaries_->used_bytes(); }
 
  private:
-  KvStore(const KvGeometry& geometry, int64_t capacity_bytes, Memory* memory,
+  KvStore(const KvGeometry& geometry, int64_t capacity_bytes, int64_t num_summary_frames,
           std::unique_ptr<FramePool> pages, std::unique_ptr<FramePool> summaries);
 
   // Grows `frames` to `count` entries and makes those from `first_written` on private.
   absl::Status GrowPrivate(FramePool* pool, int64_t count, int64_t first_written,
                            std::vector<FrameId>* frames);
-  // A buffer of the sequence's own for the queries of its unfinished chunk.
-  absl::Status OwnPending(const AttentionPlan& plan, PendingQueries* pending) const;
-  int64_t PendingBytes(const AttentionPlan& plan) const;
+  // What frames of both pools count against the budget.
+  int64_t Charge(int64_t num_pages, int64_t num_summaries) const;
 
   const KvGeometry geometry_;
+  const PendingRows pending_rows_;
   const int64_t capacity_bytes_;
-  Memory* const memory_;
+  // 0: summaries share the budget of the pages, else they have a pool of this many frames.
+  const int64_t num_summary_frames_;
   int64_t reserved_bytes_ = 0;
   std::unique_ptr<FramePool> pages_;
   std::unique_ptr<FramePool> summaries_;

@@ -146,6 +146,7 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
       .coca_query = model->config.coca_query,
       .max_step_rows = model->scheduler.step_tokens,
       .max_logit_rows = MaxLogitRows(options, *model),
+      .vocab_size = model->config.shape.vocab_size,
   }));
   model->info.page_tokens = plan.geometry.page_tokens;
   model->info.kv_dtype = DTypeName(plan.geometry.dtype);

@@ -15,7 +15,7 @@ struct MemoryPlan {
   int64_t weights = 0;
   int64_t activations = 0;
   int64_t workspace = 0;  // of the backend's kernels, as far as it is known beforehand
-  int64_t kv_pages = 0;
+  int64_t kv_pages = 0;   // pages, sinks and pending queries
   int64_t summaries = 0;  // chunk summaries
 
   int64_t total() const { return weights + activations + workspace + kv_pages + summaries; }

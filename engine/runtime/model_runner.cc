@@ -15,7 +15,7 @@ SequenceSlice ModelRunner::SliceOf(const ScheduledTokens& part) {
   slice.pages = sequence->kv.pages;
   slice.sinks = sequence->kv.sinks;
   slice.summaries = sequence->kv.summaries;
-  slice.pending_queries = &sequence->kv.pending_queries;
+  slice.pending_queries = sequence->kv.pending_queries;
   slice.picks = sequence->picks;
   return slice;
 }

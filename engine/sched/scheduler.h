@@ -25,10 +25,11 @@ struct ScheduledTokens {
   int num_tokens = 0;
 };
 
-// Decides what runs in each step and owns admission: a sequence is admitted only with its whole
-// memory reserved, so nothing admitted ever fails for lack of it. Where memory is short, what can
-// be evicted is. Plan first, then commit: NextStep proposes, Commit alone advances counters. Engine
-// thread only; borrows sequences and the store.
+// Decides what runs in each step and owns admission: a sequence is admitted only with all frames
+// that it will ever hold reserved, so nothing admitted fails for lack of them. Where memory is
+// short, what can be evicted is. What a step needs beside frames (workspace of the backend) is asked
+// for when the step is planned, and may be refused. Plan first, then commit: NextStep proposes,
+// Commit alone advances counters. Engine thread only; borrows sequences and the store.
 class Scheduler {
  public:
   // Memory beside the cache that one more part of a step needs, `first` being the first of it.

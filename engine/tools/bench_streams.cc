@@ -95,7 +95,7 @@ absl::Status BenchStreams::Step(std::span<const int> streams, int count) {
     slice.pages = stream.kv.pages;
     slice.sinks = stream.kv.sinks;
     slice.summaries = stream.kv.summaries;
-    slice.pending_queries = &stream.kv.pending_queries;
+    slice.pending_queries = stream.kv.pending_queries;
     FOLIO_RETURN_IF_ERROR(model_->transformer->Reserve(slice, batch.slices.size() == 1));
     batch.num_rows += count;
     batch.logits.emplace_back().row = batch.num_rows - 1;

@@ -6,7 +6,6 @@
 #include <span>
 #include <vector>
 
-#include "engine/base/memory.h"
 #include "engine/types/kv_types.h"
 #include "engine/types/plan_parts.h"
 #include "engine/types/plan_reading.h"
@@ -84,13 +83,6 @@ struct AttentionPlan {
   bool IsPromptRow(int64_t i) const { return i < prompt_tokens; }
 };
 
-// Rolling state of chunk summaries of one sequence: locally rotated queries of its unfinished
-// chunk, [num_layers][num_heads][chunk_tokens][padded_dim] fp32, in the backend's memory. Shared
-// with forks until one of them goes on.
-struct PendingQueries {
-  std::shared_ptr<Buffer> data;
-};
-
 // Chunks that the heads chose for the last row of a slice, best first.
 struct ChunkPicks {
   struct Pick {
@@ -117,7 +109,9 @@ struct SequenceSlice {
   // summaries[t] holds chunks 16 t .. 16 t + 15; of scorers with two vectors per chunk, frames 2 t
   // and 2 t + 1 do.
   std::span<const FrameId> summaries;
-  PendingQueries* pending_queries = nullptr;
+  // Frames of the page pool with the queries of the unfinished chunk (kv_types.h: PendingRows);
+  // empty where summaries are not made of queries.
+  std::span<const FrameId> pending_queries;
   // Where the choices of the last row go when the step is finished; null: nobody asks.
   std::shared_ptr<ChunkPicks> picks = nullptr;
 };

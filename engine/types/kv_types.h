@@ -28,6 +28,9 @@ inline constexpr FrameId kNoFrame = -1;
 // With `paired_keys` (CoCA) both members of a rotated pair are the same number u before rotation:
 // K holds u alone, head_dim / 2 numbers rounded up to 16, and is rotated when it is read.
 //
+// Queries that wait for their chunk to complete, rotated by their offset in it, lie in KV frames of
+// their own, in the order of PendingRows.
+//
 // A *summary frame* holds the summaries of kTile chunks: [num_layers][num_heads][dim][16
 // chunks] fp32.
 struct KvGeometry {
@@ -65,6 +68,26 @@ struct KvGeometry {
     return (int64_t{layer} * num_heads + head) * summary_tile_bytes();
   }
   int64_t summary_frame_bytes() const { return summary_tile_bytes() * num_layers * num_heads; }
+};
+
+// How rotated queries of one chunk lie in KV frames: rows of padded_dim numbers of the cache's
+// dtype, [chunk token][layer][head], as many in a frame as fit.
+struct PendingRows {
+  explicit PendingRows(const KvGeometry& g)
+      : rows_per_token(int64_t{g.num_layers} * g.num_heads),
+        row_bytes(int64_t{g.padded_dim} * DTypeBytes(g.dtype)),
+        rows_per_frame(g.frame_bytes() / row_bytes) {}
+
+  // Frames that hold the first `num_tokens` tokens of a chunk.
+  int64_t NumFrames(int64_t num_tokens) const {
+    return (num_tokens * rows_per_token + rows_per_frame - 1) / rows_per_frame;
+  }
+  // The first frame with a row of this token.
+  int64_t FrameOf(int64_t token) const { return token * rows_per_token / rows_per_frame; }
+
+  int64_t rows_per_token = 0;
+  int64_t row_bytes = 0;
+  int64_t rows_per_frame = 0;
 };
 
 // Where frames of one pool lie: frame i starts at base + i * frame_bytes.

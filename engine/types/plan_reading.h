@@ -76,7 +76,8 @@ constexpr int ChunksPerHead(const ChunkSelection& selection) {
   return selection.num_free_picks + kNumForcedChunks;
 }
 
-// Whether summaries are made from the chunk's queries, not from its keys alone.
+// Whether summaries are made from the chunk's queries, which are kept until it is complete,
+// not from its keys alone.
 constexpr bool NeedsQueries(ChunkSelection::Scorer scorer) {
   return scorer == ChunkSelection::Scorer::kLongHeads ||
          scorer == ChunkSelection::Scorer::kRepresentatives;

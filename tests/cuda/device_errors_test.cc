@@ -51,8 +51,38 @@ TEST_F(DeviceErrors, MemoryThatIsNotThereIsTheRequestsErrorAlone) {
   SequenceSlice slice;
   slice.num_rows = 10;
   slice.plan = &many;
+  cuda::emulated.memory_bytes = cuda::emulated.allocated_bytes + (64 << 20);
   EXPECT_EQ(backend_->Reserve(slice, true).code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(backend_->status().ok()) << backend_->status();
+  Steps(&rig_, stream, {20, 1, 1, 1});
+  EXPECT_TRUE(backend_->status().ok()) << backend_->status();
+}
+
+TEST_F(DeviceErrors, PinnedMemoryIsTakenWhileAStepIsPlanned) {
+  AttentionRig rig(kShape, NewTestBackend(), kMaxRows);
+  int64_t before = 0;
+  rig.on_reserved = [&] { before = cuda::emulated.num_host_allocations; };
+  const int stream = rig.AddStream(Plan("long_heads"));
+  for (const int count : {20, 1, 1, 60, 1}) {
+    Steps(&rig, stream, {count});
+    EXPECT_EQ(cuda::emulated.num_host_allocations, before) << count;
+  }
+}
+
+TEST_F(DeviceErrors, PinnedMemoryThatIsNotThereIsTheRequestsErrorAlone) {
+  const int stream = rig_.AddStream(Plan("full"));
+  Steps(&rig_, stream, {20});
+  const AttentionPlan plan = Plan("sliding_window");
+  const std::vector<FrameId> pages(2 << 20);
+  SequenceSlice slice;
+  slice.num_rows = 1;
+  slice.first_position = int64_t{kShape.page_tokens} * static_cast<int64_t>(pages.size()) - 1;
+  slice.plan = &plan;
+  slice.pages = pages;
+  cuda::emulated.host_memory_bytes = cuda::emulated.allocated_host_bytes + (1 << 20);
+  const absl::Status refused = backend_->Reserve(slice, true);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(refused.message().find("pinned"), std::string::npos) << refused;
   Steps(&rig_, stream, {20, 1, 1, 1});
   EXPECT_TRUE(backend_->status().ok()) << backend_->status();
 }

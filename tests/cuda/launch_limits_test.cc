@@ -52,7 +52,7 @@ class LaunchLimits : public testing::Test {
       slice.plan = &plan;
       slice.pages = kv.pages;
       slice.summaries = kv.summaries;
-      slice.pending_queries = &kv.pending_queries;
+      slice.pending_queries = kv.pending_queries;
       EXPECT_TRUE(backend->Reserve(slice, true).ok());
       std::vector<Sample> samples;
       const float* rows = input.data() + done * width;

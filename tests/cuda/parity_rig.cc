@@ -10,8 +10,6 @@
 namespace folio::test {
 namespace {
 
-constexpr int64_t kKvBytes = int64_t{24} << 20;
-
 template <typename T>
 T Take(absl::StatusOr<T> value) {
   if (!value.ok()) {
@@ -89,9 +87,9 @@ AttentionModel AttentionShape::model() const {
 }
 
 AttentionRig::AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend> backend,
-                           int max_rows)
+                           int max_rows, int64_t kv_bytes)
     : shape_(shape), backend_(std::move(backend)) {
-  store_ = Take(KvStore::Create(shape.geometry(), kKvBytes, backend_->memory()));
+  store_ = Take(KvStore::Create(shape.geometry(), kv_bytes, backend_->memory()));
   AttentionSetup setup;
   setup.geometry = shape.geometry();
   setup.kv = store_->kv_memory();
@@ -114,6 +112,11 @@ AttentionRig::AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend>
 
 AttentionRig::~AttentionRig() {
   for (const auto& stream : streams_) store_->Release(&stream->kv);
+  for (SequenceKv& kv : taken_) store_->Release(&kv);
+}
+
+void AttentionRig::TakeFrames(const AttentionPlan& plan, int64_t num_tokens) {
+  if (!store_->Extend(plan, 0, num_tokens, &taken_.emplace_back()).ok()) std::abort();
 }
 
 int AttentionRig::AddStream(const AttentionPlan& plan) {
@@ -137,7 +140,7 @@ std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
     slice.pages = stream.kv.pages;
     slice.sinks = stream.kv.sinks;
     slice.summaries = stream.kv.summaries;
-    slice.pending_queries = &stream.kv.pending_queries;
+    slice.pending_queries = stream.kv.pending_queries;
     slice.picks = stream.picks;
     if (!backend_->Reserve(slice, batch.slices.size() == 1).ok()) std::abort();
     batch.num_rows += part.count;

@@ -49,10 +49,13 @@ struct AttentionShape {
 // One backend with a cache and some streams in it.
 class AttentionRig {
  public:
-  AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend> backend, int max_rows);
+  AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend> backend, int max_rows,
+               int64_t kv_bytes = int64_t{24} << 20);
   ~AttentionRig();
 
   int AddStream(const AttentionPlan& plan);
+  // Takes the frames of a sequence that nobody reads: later ones lie behind them.
+  void TakeFrames(const AttentionPlan& plan, int64_t num_tokens);
 
   // The next tokens of some streams.
   struct Part {
@@ -81,6 +84,7 @@ class AttentionRig {
   const std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvStore> store_;
   std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<SequenceKv> taken_;
   // Of each layer, at the same place in every step, as a model has them.
   std::vector<BufferOf<float>> inputs_;
   std::vector<BufferOf<float>> outputs_;

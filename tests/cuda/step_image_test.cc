@@ -46,9 +46,7 @@ class StepImageTest : public testing::Test {
     slice.first_position = position;
     slice.plan = &plan;
     slice.pages = std::span(frames_).first((position + count - 1) / shape_.page_tokens + 1);
-    slice.sinks = slice.summaries = frames_;
-    pending_.data = std::make_shared<Buffer>(*Buffer::Create(memory_.get(), 64));
-    slice.pending_queries = &pending_;
+    slice.sinks = slice.summaries = slice.pending_queries = frames_;
     batch->num_rows += count;
     batch->tokens.resize(batch->num_rows, 0);
   }
@@ -69,7 +67,6 @@ class StepImageTest : public testing::Test {
   std::unique_ptr<StepImage> image_;
   std::vector<std::unique_ptr<AttentionPlan>> plans_;
   std::vector<FrameId> frames_ = std::vector<FrameId>(1000, 0);
-  PendingQueries pending_;
 };
 
 TEST_F(StepImageTest, BatchesArePaddedToBuckets) {

@@ -194,7 +194,7 @@ TEST_P(Conformance, ForkedCacheAnswersLikeItsOrigin) {
     StepBatch batch;
     batch.num_rows = end - begin;
     batch.slices.push_back({0, end - begin, begin, &plan, kv->first_page, kv->pages, kv->sinks,
-                            kv->summaries, &kv->pending_queries});
+                            kv->summaries, kv->pending_queries});
     std::vector<int> rows(end - begin);
     for (int i = 0; i < end - begin; ++i) rows[i] = i;
     const auto logits = model_->transformer->Forward(

@@ -80,7 +80,7 @@ TEST_F(Scoring, PositionsNear200MillionAreExact) {
   slice.plan = &plan;
   slice.first_page = kv.first_page;
   slice.pages = kv.pages;
-  slice.pending_queries = &kv.pending_queries;
+  slice.pending_queries = kv.pending_queries;
   batch.slices.push_back(slice);
   std::vector<int> rows(100);
   for (int i = 0; i < 100; ++i) rows[i] = i;

@@ -123,7 +123,7 @@ SequenceSlice Stream::Next(int row, int count) {
   slice.pages = kv_.pages;
   slice.sinks = kv_.sinks;
   slice.summaries = kv_.summaries;
-  slice.pending_queries = &kv_.pending_queries;
+  slice.pending_queries = kv_.pending_queries;
   return slice;
 }
 

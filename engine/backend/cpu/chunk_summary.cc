@@ -1,8 +1,11 @@
 #include "engine/backend/cpu/chunk_summary.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
+
+#include "engine/base/half.h"
 
 namespace folio {
 
@@ -25,18 +28,14 @@ void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int hea
   const int64_t w = selection.chunk_tokens;
   const RotationTable& positions = context.summary_rope->positions;
   const bool needs_queries = NeedsQueries(selection.scorer);
-  float* pending = nullptr;
-  if (needs_queries) {
-    pending = slice.pending_queries->data->as<float>() +
-              (int64_t{layer} * g.num_heads + head) * w * g.padded_dim;
-  }
+  rotated_.assign(static_cast<size_t>(kQueryRows) * g.padded_dim, 0.0f);
   for (int i = 0; i < slice.num_rows; ++i) {
     const int64_t position = slice.first_position + i;
     const int64_t offset = position % w;
     if (needs_queries) {
       context.kernels->rotate(context.Query(qkv, i, head), positions.Cos(offset),
-                              positions.Sin(offset), 1.0f, g.head_dim / 2,
-                              pending + offset * g.padded_dim);
+                              positions.Sin(offset), 1.0f, g.head_dim / 2, rotated_.data());
+      StoreQuery(offset, layer, head);
     }
     if (offset != w - 1) continue;
     Chunk chunk;
@@ -45,8 +44,7 @@ void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int hea
     chunk.head = head;
     chunk.kv_head = head / context.group_size();
     chunk.num_pages = static_cast<int>(w / g.page_tokens);
-    chunk.queries = pending;
-    rotated_.assign(static_cast<size_t>(kQueryRows) * g.padded_dim, 0.0f);
+    if (needs_queries) LoadQueries(chunk);
     switch (selection.scorer) {
       case Scorer::kLongHeads:
         LongHeads(chunk);
@@ -63,6 +61,41 @@ void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int hea
     }
     Write(chunk, result_, 0);
     if (selection.scorer == Scorer::kQuest) Write(chunk, second_, 1);
+  }
+}
+
+std::byte* ChunkSummarizer::PendingRow(int64_t token, int layer, int head) const {
+  const KvGeometry& g = context_->geometry();
+  const PendingRows rows(g);
+  const int64_t row = token * rows.rows_per_token + int64_t{layer} * g.num_heads + head;
+  const FrameId frame = context_->slice->pending_queries[row / rows.rows_per_frame];
+  return context_->setup->kv.Frame(frame) + row % rows.rows_per_frame * rows.row_bytes;
+}
+
+void ChunkSummarizer::StoreQuery(int64_t token, int layer, int head) const {
+  const KvGeometry& g = context_->geometry();
+  std::byte* to = PendingRow(token, layer, head);
+  if (g.dtype == DType::kF32) {
+    std::memcpy(to, rotated_.data(), g.head_dim * sizeof(float));
+    return;
+  }
+  auto* bits = reinterpret_cast<uint16_t*>(to);
+  for (int d = 0; d < g.head_dim; ++d) bits[d] = FloatToBf16(rotated_[d]);
+}
+
+void ChunkSummarizer::LoadQueries(const Chunk& chunk) {
+  const KvGeometry& g = context_->geometry();
+  const int num_tokens = chunk.num_pages * g.page_tokens;
+  queries_.assign(static_cast<size_t>(num_tokens) * g.padded_dim, 0.0f);
+  for (int t = 0; t < num_tokens; ++t) {
+    const std::byte* from = PendingRow(t, chunk.layer, chunk.head);
+    float* to = &queries_[static_cast<size_t>(t) * g.padded_dim];
+    if (g.dtype == DType::kF32) {
+      std::memcpy(to, from, g.head_dim * sizeof(float));
+      continue;
+    }
+    const auto* bits = reinterpret_cast<const uint16_t*>(from);
+    for (int d = 0; d < g.head_dim; ++d) to[d] = Bf16ToFloat(bits[d]);
   }
 }
 
@@ -133,7 +166,7 @@ void ChunkSummarizer::Representatives(const Chunk& chunk) {
   const int num_tokens = chunk.num_pages * g.page_tokens;
   mass_.assign(num_tokens, 0.0f);
   for (int i = 0; i < num_tokens; ++i) {
-    ScoreKeys(chunk, chunk.queries + int64_t{i} * g.padded_dim);
+    ScoreKeys(chunk, queries_.data() + int64_t{i} * g.padded_dim);
     for (int j = 0; j <= i; ++j) weights_[j] *= scale();
     context_->kernels->softmax(weights_.data(), i + 1);
     for (int j = 0; j <= i; ++j) mass_[j] += weights_[j];
@@ -178,7 +211,7 @@ void ChunkSummarizer::MeanOutput(const Chunk& chunk) {
       for (int r = 0; r < args.num_rows; ++r) {
         // Keys are rotated from the start of their page: turn the query back by the page's offset.
         float* q = &rotated_[r * dim];
-        context_->kernels->rotate(chunk.queries + (first + r) * dim, pages.Cos(page),
+        context_->kernels->rotate(queries_.data() + int64_t{first + r} * dim, pages.Cos(page),
                                   pages.Sin(page), -1.0f, g.head_dim / 2, q);
         for (int d = 0; d < g.head_dim; ++d) q[d] *= scale();
         args.state[r] = &states_[(first + r) * stride];

@@ -22,7 +22,6 @@ class ChunkSummarizer {
     int head = 0;
     int kv_head = 0;
     int num_pages = 0;
-    const float* queries = nullptr;  // [w][dim], rotated by their offset in the chunk
   };
   // One function per scorer; each leaves the summary in result_ (and second_).
   void LongHeads(const Chunk& chunk);
@@ -30,6 +29,11 @@ class ChunkSummarizer {
   void Extremes(const Chunk& chunk);
   void Representatives(const Chunk& chunk);
 
+  // Row of a query among the pending ones of the slice.
+  std::byte* PendingRow(int64_t token, int layer, int head) const;
+  // Keeps the query in rotated_, in the precision of the cache.
+  void StoreQuery(int64_t token, int layer, int head) const;
+  void LoadQueries(const Chunk& chunk);
   void Write(const Chunk& chunk, const std::vector<float>& vector, int which);
   // query_ = mean over the chunk's queries of softmax(Ql Kl^T scale) V, not causal.
   void MeanOutput(const Chunk& chunk);
@@ -43,6 +47,7 @@ class ChunkSummarizer {
 
   const CpuAttentionContext* context_ = nullptr;
   PageKeys page_keys_;
+  std::vector<float> queries_;  // [w][dim], rotated by their offset in the chunk
   std::vector<float> states_;   // [w][dim + 2]
   std::vector<float> rotated_;  // [kQueryRows][dim]
   std::vector<float> query_;    // [dim], the mean output, which serves as the chunk's query

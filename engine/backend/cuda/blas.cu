@@ -13,6 +13,8 @@ namespace folio::cuda {
 namespace {
 
 constexpr size_t kWorkspaceBytes = 64 << 20;
+// Ways to multiply that are asked for: the best may not work for a shape.
+constexpr int kMaxWays = 8;
 // Of numbers of rows, mostly; a step of a long prompt has the same number again and again.
 constexpr size_t kMaxPlans = 4096;
 
@@ -97,10 +99,7 @@ class Blas {
     }
     const Plan& plan = found->second;
     if (args.bias != nullptr) {
-      if (Error e = ErrorOf(api_.desc_set(plan.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias,
-                                          sizeof(args.bias)))) {
-        return e;
-      }
+      if (Error e = SetBias(args, plan.desc)) return e;
     }
     const float one = 1.0f;
     const float beta = args.add ? 1.0f : 0.0f;
@@ -112,6 +111,10 @@ class Blas {
  private:
   Error ErrorOf(cublasStatus_t code) const {
     return code == CUBLAS_STATUS_SUCCESS ? nullptr : api_.status_string(code);
+  }
+  Error SetBias(const MatMulArgs& args, cublasLtMatmulDesc_t desc) const {
+    return ErrorOf(
+        api_.desc_set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args.bias, sizeof(args.bias)));
   }
   static cudaDataType_t TypeOf(Weight dtype) {
     return dtype == Weight::kF32 ? CUDA_R_32F : dtype == Weight::kF16 ? CUDA_R_16F : CUDA_R_16BF;
@@ -131,6 +134,8 @@ class Blas {
                                           sizeof(epilogue)))) {
         return e;
       }
+      // Its alignment decides what is possible; all biases have the same.
+      if (Error e = SetBias(args, plan->desc)) return e;
     }
     if (Error e =
             ErrorOf(api_.layout_create(&plan->w, type, args.inputs, args.outputs, args.inputs))) {
@@ -153,17 +158,21 @@ class Blas {
     const uint64_t workspace = kWorkspaceBytes;
     Error e = ErrorOf(api_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                           &workspace, sizeof(workspace)));
-    cublasLtMatmulHeuristicResult_t best = {};
+    cublasLtMatmulHeuristicResult_t ways[kMaxWays] = {};
     int num_found = 0;
     if (e == nullptr) {
       e = ErrorOf(api_.heuristic(handle_, plan->desc, plan->w, plan->x, plan->y, plan->y,
-                                 preference, 1, &best, &num_found));
+                                 preference, kMaxWays, ways, &num_found));
     }
     api_.preference_destroy(preference);
     if (e != nullptr) return e;
-    if (num_found == 0) return "cuBLASLt knows no way to multiply matrices of this shape";
-    plan->algorithm = best.algo;
-    return nullptr;
+    // Best first.
+    for (int n = 0; n < num_found; ++n) {
+      if (ways[n].state != CUBLAS_STATUS_SUCCESS) continue;
+      plan->algorithm = ways[n].algo;
+      return nullptr;
+    }
+    return "cuBLASLt knows no way to multiply matrices of this shape";
   }
 
   void Drop(Plan* plan) const {

@@ -112,7 +112,7 @@ class CudaBackend final : public Backend, public VerbTimer {
   // What the slices need that Reserve took.
   struct Needs {
     cuda::StepShape shape;
-    int64_t num_frames = 0;
+    cuda::StepImage::Sizes sizes;
     int64_t num_picks = 0;
   };
   Needs needs_;
@@ -158,6 +158,7 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
   FOLIO_RETURN_IF_ERROR(CheckGeometry(g));
   setup_ = setup;
   FOLIO_ASSIGN_OR_RETURN(slopes_, BufferOf<float>::CopyOf(memory_.get(), setup.alibi_slopes));
+  const PendingRows pending(g);
   geometry_ = {
       .num_layers = g.num_layers,
       .num_heads = g.num_heads,
@@ -173,6 +174,8 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
       .slice_bytes = g.slice_bytes(),
       .frame_bytes = setup.kv.frame_bytes,
       .summary_frame_bytes = setup.summaries.frame_bytes,
+      .pending_row_bytes = pending.row_bytes,
+      .pending_rows_per_frame = pending.rows_per_frame,
       .kv = reinterpret_cast<const unsigned char*>(setup.kv.base),
       .summaries = reinterpret_cast<unsigned char*>(setup.summaries.base),
       .alibi_slopes = setup.alibi_slopes.empty() ? nullptr : slopes_.data(),
@@ -188,9 +191,12 @@ absl::Status CudaBackend::Reserve(const SequenceSlice& slice, bool first) {
   if (!status().ok()) return absl::OkStatus();  // every step says what is wrong
   Needs needs = first ? Needs() : needs_;
   image_->Measure(slice, &needs.shape);
-  needs.num_frames += cuda::StepImage::NumFrames(slice);
+  ++needs.sizes.num_slices;
+  needs.sizes.num_rows += slice.num_rows;
+  needs.sizes.num_frames += cuda::StepImage::NumFrames(slice);
+  needs.sizes.num_chunk_tasks = needs.shape.num_chunk_tasks;
   needs.num_picks += results_->NumPicks(slice);
-  FOLIO_RETURN_IF_ERROR(image_->Reserve(slice, needs.num_frames));
+  FOLIO_RETURN_IF_ERROR(image_->Reserve(slice, needs.sizes));
   FOLIO_RETURN_IF_ERROR(attention_->Reserve(needs.shape));
   FOLIO_RETURN_IF_ERROR(results_->Reserve(needs.num_picks));
   needs_ = needs;

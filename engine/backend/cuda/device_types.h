@@ -31,6 +31,8 @@ struct Geometry {
   int64_t slice_bytes;
   int64_t frame_bytes;
   int64_t summary_frame_bytes;
+  int64_t pending_row_bytes;
+  int64_t pending_rows_per_frame;
   const unsigned char* kv;
   unsigned char* summaries;
   const float* alibi_slopes;  // null: none
@@ -43,6 +45,13 @@ struct Geometry {
   }
   FOLIO_HOST_DEVICE const unsigned char* Values(int frame, int layer, int kv_head) const {
     return Keys(frame, layer, kv_head) + key_bytes;
+  }
+  // kv_types.h: PendingRows.
+  FOLIO_HOST_DEVICE unsigned char* PendingRow(const int* frames, int64_t token, int layer,
+                                              int head) const {
+    const int64_t row = (token * num_layers + layer) * num_heads + head;
+    return const_cast<unsigned char*>(kv) + frames[row / pending_rows_per_frame] * frame_bytes +
+           row % pending_rows_per_frame * pending_row_bytes;
   }
   FOLIO_HOST_DEVICE float* Summary(int frame, int layer, int head) const {
     return reinterpret_cast<float*>(summaries + frame * summary_frame_bytes) +
@@ -94,7 +103,7 @@ struct Slice {
   int entropy_first_layer;
   RopeTable rope;
   RopeTable summary_rope;
-  float* pending;
+  const int* pending;  // frames; null: its queries are not kept
   // Where the choices for the last row go, [num_layers][num_heads][num_free_picks]; null: nobody
   // asks.
   EvidencePick* evidence;

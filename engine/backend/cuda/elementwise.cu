@@ -27,25 +27,6 @@ FOLIO_KERNEL void EmbedKernel(Weight dtype, const void* table, const int* ids,
   }
 }
 
-// Towards the nearest, ties to even. fp16: what is too large becomes infinite.
-FOLIO_DEVICE uint16_t ToFp16(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof(bits));
-  const uint32_t sign = bits >> 16 & 0x8000u;
-  bits &= 0x7fffffffu;
-  if (bits >= 0x7f800000u)
-    return static_cast<uint16_t>(sign | (bits > 0x7f800000u ? 0x7e00u : 0x7c00u));
-  if (bits >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
-  if (bits < 0x38800000u) {
-    // Subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits.
-    const float shifted = FromBits(bits) + 0.5f;
-    uint32_t sum;
-    memcpy(&sum, &shifted, sizeof(sum));
-    return static_cast<uint16_t>(sign | (sum - 0x3f000000u));
-  }
-  return static_cast<uint16_t>(sign | (bits - 0x38000000u + 0xfffu + (bits >> 13 & 1u)) >> 13);
-}
-
 FOLIO_DEVICE uint16_t Rounded(const Twin& twin, float value) {
   return twin.bf16 ? ToBf16(value) : ToFp16(value);
 }

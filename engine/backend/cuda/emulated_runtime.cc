@@ -128,9 +128,10 @@ void Fill(void* at, int value, size_t bytes) {
 void FailEmulatedDevice() { device_error = cudaErrorIllegalAddress; }
 
 void ResetEmulatedDevice() {
-  const int64_t allocated_bytes = emulated.allocated_bytes;
+  const EmulatedDevice before = emulated;
   emulated = {};
-  emulated.allocated_bytes = allocated_bytes;
+  emulated.allocated_bytes = before.allocated_bytes;
+  emulated.allocated_host_bytes = before.allocated_host_bytes;
   last_error = device_error = cudaSuccess;
 }
 
@@ -216,9 +217,14 @@ cudaError_t cudaFreeAsync(void* base, cudaStream_t stream) {
 cudaError_t cudaMallocHost(void** base, size_t bytes) {
   if (SpoilsCapture()) return Report(cudaErrorStreamCaptureUnsupported);
   ++emulated.num_host_allocations;
+  const auto size = static_cast<int64_t>(bytes);
+  if (emulated.allocated_host_bytes + size > emulated.host_memory_bytes) {
+    return Report(cudaErrorMemoryAllocation);
+  }
   *base = Take(bytes);
   if (*base == nullptr) return Report(cudaErrorMemoryAllocation);
   host_blocks[*base] = bytes;
+  emulated.allocated_host_bytes += size;
   return Report(cudaSuccess);
 }
 
@@ -228,6 +234,7 @@ cudaError_t cudaFreeHost(void* base) {
   if (SpoilsCapture()) return Report(cudaErrorStreamCaptureUnsupported);
   const auto block = host_blocks.find(base);
   if (block == host_blocks.end()) return Report(cudaErrorInvalidValue);
+  emulated.allocated_host_bytes -= static_cast<int64_t>(block->second);
   std::memset(base, 0xff, block->second);
   GiveBack(base, block->second);
   host_blocks.erase(block);

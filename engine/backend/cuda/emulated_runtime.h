@@ -36,6 +36,7 @@ struct EmulatedDevice {
   int compute_major = 8;
   int max_shared_bytes = kSharedBytesSm80;
   int64_t memory_bytes = int64_t{1} << 30;
+  int64_t host_memory_bytes = int64_t{1} << 30;
 
   // Whether work waits until somebody waits for it; else it is done when it is enqueued.
   bool defers = true;
@@ -46,6 +47,7 @@ struct EmulatedDevice {
   int64_t num_allocations = 0;
   int64_t num_host_allocations = 0;
   int64_t allocated_bytes = 0;
+  int64_t allocated_host_bytes = 0;
   int64_t num_launches = 0;
   // The launch of this number fails when it runs, and takes the device along; 0: none.
   int64_t faulty_launch = 0;

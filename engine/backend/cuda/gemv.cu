@@ -1,8 +1,10 @@
 // Products of a weight matrix with few rows: every weight is read once, 16 bytes per lane and load,
-// eight loads under way; a warp sums two outputs of all rows. Activations stay fp32 and come from
-// the first-level cache.
+// eight loads under way; a warp sums two outputs of all rows. Activations come as fp32 from the
+// first-level cache and are rounded to the format of the weights, as products of more rows have
+// them: what a row is does not jump with the size of its batch.
 #include "engine/backend/cuda/kernel_math.h"
 #include "engine/backend/cuda/kernels.h"
+#include "engine/backend/cuda/tensor_core.h"
 
 namespace folio::cuda {
 namespace {
@@ -33,6 +35,21 @@ FOLIO_DEVICE void Unpack(uint32_t word, float* to) {
   }
 }
 
+template <Weight kDtype>
+FOLIO_DEVICE void LoadRounded(const float* x, float* to) {
+#pragma unroll
+  for (int n = 0; n < kPerLoad; n += 4) {
+    const float4 v = *reinterpret_cast<const float4*>(x + n);
+    if (kDtype == Weight::kBf16) {
+      Unpack<kDtype>(PackBf16(v.x, v.y), to + n);
+      Unpack<kDtype>(PackBf16(v.z, v.w), to + n + 2);
+    } else {
+      Unpack<kDtype>(PackFp16(v.x, v.y), to + n);
+      Unpack<kDtype>(PackFp16(v.z, v.w), to + n + 2);
+    }
+  }
+}
+
 template <Weight kDtype, int kRows>
 FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_constant__ GemvArgs a) {
   AllowNext();
@@ -52,7 +69,9 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_const
         }
       }
     }
-    // No kernel writes weights: the first of them are on their way before the activations are.
+    // The first weights are on their way before the activations are there. That is safe: weights
+    // are written when a model is loaded and never again, and the copy of the step's tables, for
+    // which launches do not overlap, lies between that and any product.
     WaitForEarlier();
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
@@ -60,9 +79,8 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_const
       if (k >= a.inputs) break;
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
-        const float4* x = reinterpret_cast<const float4*>(a.x + int64_t{row} * a.inputs + k);
-        const float4 low = x[0];
-        const float4 high = x[1];
+        float x[kPerLoad];
+        LoadRounded<kDtype>(a.x + int64_t{row} * a.inputs + k, x);
 #pragma unroll
         for (int n = 0; n < kOutputs; ++n) {
           float w[kPerLoad];
@@ -70,8 +88,8 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp) GemvKernel(const __grid_const
           Unpack<kDtype>(words[u][n].y, w + 2);
           Unpack<kDtype>(words[u][n].z, w + 4);
           Unpack<kDtype>(words[u][n].w, w + 6);
-          sums[n][row] += w[0] * low.x + w[1] * low.y + w[2] * low.z + w[3] * low.w +
-                          w[4] * high.x + w[5] * high.y + w[6] * high.z + w[7] * high.w;
+          sums[n][row] += w[0] * x[0] + w[1] * x[1] + w[2] * x[2] + w[3] * x[3] + w[4] * x[4] +
+                          w[5] * x[5] + w[6] * x[6] + w[7] * x[7];
         }
       }
     }

@@ -26,11 +26,36 @@ FOLIO_DEVICE float FromFp16(uint16_t bits) {
   return FromBits(sign | magnitude << 13) * 5192296858534827628530496329220096.0f;  // 2^112
 }
 
-// Round to nearest even; the value is finite.
+// Towards the nearest, ties to even; what is too large becomes infinite.
+FOLIO_DEVICE uint16_t ToFp16(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof(bits));
+  const uint32_t sign = bits >> 16 & 0x8000u;
+  bits &= 0x7fffffffu;
+  if (bits >= 0x7f800000u)
+    return static_cast<uint16_t>(sign | (bits > 0x7f800000u ? 0x7e00u : 0x7c00u));
+  if (bits >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
+  if (bits < 0x38800000u) {
+    // Subnormal: adding 0.5 leaves the rounded multiple of 2^-24 in the low bits.
+    const float shifted = FromBits(bits) + 0.5f;
+    uint32_t sum;
+    memcpy(&sum, &shifted, sizeof(sum));
+    return static_cast<uint16_t>(sign | (sum - 0x3f000000u));
+  }
+  return static_cast<uint16_t>(sign | (bits - 0x38000000u + 0xfffu + (bits >> 13 & 1u)) >> 13);
+}
+
+// Towards the nearest, ties to even; the value is finite.
 FOLIO_DEVICE uint16_t ToBf16(float value) {
   uint32_t bits;
   memcpy(&bits, &value, sizeof(bits));
   return static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+// As the cache keeps it.
+template <Cache kCache>
+FOLIO_DEVICE float InCache(float value) {
+  return kCache == Cache::kBf16 ? FromBf16(ToBf16(value)) : value;
 }
 
 // base/splitmix.h

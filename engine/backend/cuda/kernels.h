@@ -54,7 +54,7 @@ void FillRandom(Stream stream, int64_t count, uint64_t seed, float deviation, vo
 void StoreKv(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);
 
 // Summaries of chunks that the step completes: chunks[i] = (slice, index of chunk). Queries
-// of a chunk come from the step's rows, older ones from `pending`.
+// of a chunk come from the step's rows, older ones from the frames of pending ones.
 struct ChunkTask {
   int slice;
   int64_t chunk;
@@ -67,7 +67,7 @@ void Summarize(Stream stream, const Geometry& g, const Step& step, const ChunkTa
 // Of one chunk.
 int64_t SummaryScratchFloats(const Geometry& g, int max_chunk_tokens);
 // Keeps the rotated queries of unfinished chunks. After Summarize.
-//   8 d bytes, 3 d FLOPs per row and head
+//   (4 + c) d bytes, 3 d FLOPs per row and head
 void KeepPending(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv);
 
 // Chooses chunks, and tokens, of rows [first_row, first_row + num_rows). `scores` holds

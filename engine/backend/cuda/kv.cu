@@ -51,6 +51,7 @@ FOLIO_KERNEL void StoreKernel(const __grid_constant__ Geometry g, const __grid_c
   }
 }
 
+template <Cache kCache>
 FOLIO_KERNEL void PendingKernel(const __grid_constant__ Geometry g,
                                 const __grid_constant__ Step step, int layer, const float* qkv) {
   BeginKernel();
@@ -66,11 +67,16 @@ FOLIO_KERNEL void PendingKernel(const __grid_constant__ Geometry g,
   const int64_t offset = i % w;
   const float* q = QueryOf(g, qkv, row, head);
   const float* turn = s.summary_rope.positions.At(offset, g.half());
-  float* to = s.pending + ((int64_t{layer} * g.num_heads + head) * w + offset) * g.dim;
+  unsigned char* to = g.PendingRow(s.pending, offset, layer, head);
   for (int m = threadIdx.x; m < g.half(); m += blockDim.x) {
     const Pair p = Turn({q[m], q[m + g.half()]}, turn, m, g.half(), 1.0f);
-    to[m] = p.x;
-    to[m + g.half()] = p.y;
+    if (kCache == Cache::kBf16) {
+      reinterpret_cast<uint16_t*>(to)[m] = ToBf16(p.x);
+      reinterpret_cast<uint16_t*>(to)[m + g.half()] = ToBf16(p.y);
+    } else {
+      reinterpret_cast<float*>(to)[m] = p.x;
+      reinterpret_cast<float*>(to)[m + g.half()] = p.y;
+    }
   }
 }
 
@@ -86,7 +92,8 @@ void StoreKv(Stream stream, const Geometry& g, const Step& step, int layer, cons
 }
 
 void KeepPending(Stream stream, const Geometry& g, const Step& step, int layer, const float* qkv) {
-  Launch(PendingKernel, RowsByHeads(step, g.num_heads), kThreads, 0, stream, g, step, layer, qkv);
+  Launch(g.cache == Cache::kBf16 ? PendingKernel<Cache::kBf16> : PendingKernel<Cache::kF32>,
+         RowsByHeads(step, g.num_heads), kThreads, 0, stream, g, step, layer, qkv);
 }
 
 }  // namespace folio::cuda

@@ -74,6 +74,7 @@ StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geom
       stagings_{Staging(memory), Staging(memory)},
       device_(memory) {
   device_.Get<std::byte>(kUsualBytes);
+  for (Staging& staging : stagings_) staging.Get(kUsualBytes);
 }
 
 bool StepImage::Repeats(const StepBatch& batch) {
@@ -126,7 +127,7 @@ void StepImage::Pad() {
     if (!rows->empty()) rows->resize(shape_.num_rows, -1);
   }
   slices_.resize(shape_.num_rows);
-  offsets_.resize(shape_.num_rows, {0, 0, 0});
+  offsets_.resize(shape_.num_rows, {0, 0, 0, kNoFrames});
   for (int64_t* size : {&shape_.chunk_candidates, &shape_.token_candidates, &shape_.visits}) {
     *size = *size == 0 ? 0 : PowerOfTwo(*size);
   }
@@ -156,7 +157,6 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
   Measure(from, &shape_);
   to.selection = plan.selection;
   to.top_tokens = plan.top_tokens;
-  if (plan.selection.enabled()) to.pending = from.pending_queries->data->as<float>();
   AddChunkTasks(from);
   const auto add = [&](std::span<const FrameId> list) {
     const size_t at = frames_.size();
@@ -165,7 +165,9 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
   };
   const size_t pages = add(from.pages);
   const size_t sinks = add(from.sinks);
-  offsets_.push_back({pages, sinks, add(from.summaries)});
+  const size_t summaries = add(from.summaries);
+  const size_t pending = from.pending_queries.empty() ? kNoFrames : add(from.pending_queries);
+  offsets_.push_back({pages, sinks, summaries, pending});
   for (int row = 0; row < from.num_rows; ++row) {
     slice_of_row_[from.row_begin + row] = index;
     if (plan.entropy.base_length <= 1) continue;
@@ -220,10 +222,28 @@ void StepImage::AddTiles(const SequenceSlice& from, int end) {
   }
 }
 
-absl::Status StepImage::Reserve(const SequenceSlice& slice, int64_t num_frames) {
+int64_t StepImage::MaxBytes(const Sizes& sizes) const {
+  constexpr int64_t kLists = 16;
+  // Padding makes rows and slices of a bucket.
+  const int64_t padded = std::min<int64_t>(kBuckets[std::size(kBuckets) - 1], setup_.max_step_rows);
+  const int64_t rows = std::max(sizes.num_rows, padded);
+  const int64_t slices = std::max(sizes.num_slices, padded);
+  constexpr int64_t kRowBytes = 3 * sizeof(int) + sizeof(float) + sizeof(Tile) + 3 * sizeof(int);
+  const int64_t seen_words = (setup_.vocab_size + 31) / 32;
+  return kLists * static_cast<int64_t>(kAlignment) + rows * kRowBytes +
+         slices * static_cast<int64_t>(sizeof(Slice)) +
+         sizes.num_chunk_tasks * static_cast<int64_t>(sizeof(ChunkTask)) +
+         setup_.max_logit_rows * static_cast<int64_t>(sizeof(SampleTask)) +
+         (sizes.num_frames + sizes.num_slices * seen_words) * static_cast<int64_t>(sizeof(int));
+}
+
+absl::Status StepImage::Reserve(const SequenceSlice& slice, const Sizes& sizes) {
   FOLIO_RETURN_IF_ERROR(ropes_.Get(slice).status());
-  return device_.Reserve<std::byte>(kUsualBytes / 2 +
-                                    num_frames * static_cast<int64_t>(sizeof(int)));
+  // By powers of two: graphs know where it lies.
+  const int64_t bytes = PowerOfTwo(std::max(kUsualBytes, MaxBytes(sizes)));
+  FOLIO_RETURN_IF_ERROR(device_.Reserve<std::byte>(bytes));
+  // The copy from the other one may be under way.
+  return stagings_[1 - turn_].Reserve(bytes);
 }
 
 void StepImage::SetRopes(const SliceRopes::Ropes& ropes, Slice* to) const {
@@ -310,6 +330,7 @@ absl::Status StepImage::Upload() {
     slices_[n].pages = frames + offsets_[n].pages;
     slices_[n].sinks = frames + offsets_[n].sinks;
     slices_[n].summaries = frames + offsets_[n].summaries;
+    slices_[n].pending = offsets_[n].pending == kNoFrames ? nullptr : frames + offsets_[n].pending;
   }
   Packer packer(host, device);
   step_.num_rows = shape_.num_rows;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <compare>
+#include <limits>
 #include <vector>
 
 #include "engine/backend/backend.h"
@@ -58,11 +59,18 @@ class StepImage {
   // Counts a slice into the shape of a step that has it. What depends on where its rows go is an
   // upper bound: Build counts that itself.
   void Measure(const SequenceSlice& slice, StepShape* shape) const;
-  // Takes what Build needs for this slice, in a step whose slices have `num_frames` frames.
-  // Errors: RESOURCE_EXHAUSTED.
-  absl::Status Reserve(const SequenceSlice& slice, int64_t num_frames);
+  // What the slices of a step take, this one included.
+  struct Sizes {
+    int64_t num_rows = 0;
+    int64_t num_slices = 0;
+    int64_t num_frames = 0;
+    int64_t num_chunk_tasks = 0;
+  };
+  // Takes what Build needs for this slice, in a step of so much. Errors: RESOURCE_EXHAUSTED.
+  absl::Status Reserve(const SequenceSlice& slice, const Sizes& sizes);
   static int64_t NumFrames(const SequenceSlice& slice) {
-    return static_cast<int64_t>(slice.pages.size() + slice.sinks.size() + slice.summaries.size());
+    return static_cast<int64_t>(slice.pages.size() + slice.sinks.size() + slice.summaries.size() +
+                                slice.pending_queries.size());
   }
 
   const Step& step() const { return step_; }
@@ -79,6 +87,7 @@ class StepImage {
   void AddTiles(const SequenceSlice& from, int end);
   void Pad();
   absl::Status Upload();
+  int64_t MaxBytes(const Sizes& sizes) const;
 
   CudaMemory* const memory_;
   const AttentionSetup& setup_;
@@ -91,7 +100,9 @@ class StepImage {
     size_t pages;
     size_t sinks;
     size_t summaries;
+    size_t pending;  // kNoFrames: none
   };
+  static constexpr size_t kNoFrames = std::numeric_limits<size_t>::max();
   std::vector<Slice> slices_;
   std::vector<FrameOffsets> offsets_;
   std::vector<int> frames_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/base/status_macros.h"
+
 namespace folio::cuda {
 namespace {
 
@@ -24,6 +26,7 @@ T Load(const std::byte* from) {
 StepResults::StepResults(CudaMemory* memory, const AttentionSetup& setup, const Geometry& geometry)
     : memory_(memory),
       geometry_(geometry),
+      max_logit_rows_(setup.max_logit_rows),
       samples_(memory),
       tops_(memory),
       evidence_(memory),
@@ -31,6 +34,14 @@ StepResults::StepResults(CudaMemory* memory, const AttentionSetup& setup, const 
   samples_.Get<SampleResult>(setup.max_logit_rows);
   tops_.Get<TopLogprobs>(setup.max_logit_rows);
   for (Event& event : events_) memory_->Note(MakeEvent(&event));
+  for (Staging& staging : stagings_) staging.Get(max_logit_rows_ * (kSampleBytes + kTopBytes) + 1);
+}
+
+absl::Status StepResults::Reserve(int64_t num_picks) {
+  FOLIO_RETURN_IF_ERROR(evidence_.Reserve<EvidencePick>(num_picks));
+  // Copies to the other one may be under way.
+  return stagings_[1 - begun_.slot].Reserve(num_picks * kPickBytes +
+                                            max_logit_rows_ * (kSampleBytes + kTopBytes) + 1);
 }
 
 StepResults::~StepResults() {

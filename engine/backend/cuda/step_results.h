@@ -22,7 +22,7 @@ class StepResults {
   // Picks of the evidence that a slice is asked for.
   int64_t NumPicks(const SequenceSlice& slice) const;
   // Takes what the evidence of a step needs. Errors: RESOURCE_EXHAUSTED.
-  absl::Status Reserve(int64_t num_picks) { return evidence_.Reserve<EvidencePick>(num_picks); }
+  absl::Status Reserve(int64_t num_picks);
 
   // A new step: makes room for num_logits samples (padding included) and for its evidence.
   void Begin(const StepBatch& batch, int num_logits);
@@ -56,6 +56,7 @@ class StepResults {
 
   CudaMemory* const memory_;
   const Geometry& geometry_;
+  const int max_logit_rows_;
   Workspace samples_;
   Workspace tops_;
   Workspace evidence_;

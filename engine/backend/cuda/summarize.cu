@@ -110,16 +110,24 @@ class Summarizer {
   FOLIO_DEVICE void LoadQuery(int t, float* to) const {
     const int half = g_.half();
     const int64_t i = chunk_ * w_ + t;
-    const bool in_step = i >= s_.first_position;
+    if (i < s_.first_position) {
+      const unsigned char* from = g_.PendingRow(s_.pending, t, a_.layer, head_);
+      for (int d = lane(); d < g_.head_dim; d += kWarp) {
+        const float value = kCache == Cache::kBf16
+                                ? FromBf16(reinterpret_cast<const uint16_t*>(from)[d])
+                                : reinterpret_cast<const float*>(from)[d];
+        to[d] = value * s_.summary_scale;
+      }
+      return;
+    }
     const float* from =
-        in_step ? QueryOf(g_, a_.qkv, s_.row_begin + static_cast<int>(i - s_.first_position), head_)
-                : s_.pending + ((int64_t{a_.layer} * g_.num_heads + head_) * w_ + t) * g_.dim;
+        QueryOf(g_, a_.qkv, s_.row_begin + static_cast<int>(i - s_.first_position), head_);
     const float* turn = s_.summary_rope.positions.At(t, half);
     for (int m = lane(); m < half; m += kWarp) {
-      Pair p = {from[m], from[m + half]};
-      if (in_step) p = Turn(p, turn, m, half, 1.0f);
-      to[m] = p.x * s_.summary_scale;
-      to[m + half] = p.y * s_.summary_scale;
+      const Pair p = Turn({from[m], from[m + half]}, turn, m, half, 1.0f);
+      // As if it had been kept: how a prompt is cut into steps makes no difference.
+      to[m] = InCache<kCache>(p.x) * s_.summary_scale;
+      to[m + half] = InCache<kCache>(p.y) * s_.summary_scale;
     }
   }
 

@@ -35,6 +35,12 @@ FOLIO_DEVICE uint32_t PackBf16(float x, float y) {
   return word;
 }
 
+FOLIO_DEVICE uint32_t PackFp16(float x, float y) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(y), "f"(x));
+  return word;
+}
+
 // 16 bytes, both addresses aligned to as many. Complete after WaitForCopies.
 FOLIO_DEVICE void CopyAsync(void* shared, const void* global) {
   const auto to = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
@@ -73,6 +79,9 @@ FOLIO_DEVICE void Prefetch(const void*) {}
 FOLIO_DEVICE float Exp2(float x) { return exp2f(x); }
 FOLIO_DEVICE uint32_t PackBf16(float x, float y) {
   return ToBf16(x) | static_cast<uint32_t>(ToBf16(y)) << 16;
+}
+FOLIO_DEVICE uint32_t PackFp16(float x, float y) {
+  return ToFp16(x) | static_cast<uint32_t>(ToFp16(y)) << 16;
 }
 template <int kPending>
 FOLIO_DEVICE void WaitForCopies() {

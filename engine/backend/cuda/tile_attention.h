@@ -139,8 +139,9 @@ class TileBlock {
     WaitForCopies<0>();
   }
 
-  // Calls store(r, state) for every query r of this lane's group with its result [kDim]: by whole
-  // rows of the warp, `write(r, factor, to)` as TileState::Store.
+  // Writes the result [kDim] of every query r to destination(r).to (null: nowhere): divided by its
+  // sum if that is to be the whole of it, else as a state, with its maximum (base e) and sum
+  // behind.
   template <typename F>
   FOLIO_DEVICE void Finish(F destination) {
     state_.Finish();

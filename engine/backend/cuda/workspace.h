@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/cuda_memory.h"
 #include "engine/base/status_macros.h"
 
@@ -57,14 +58,26 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  // REQUIRES: no copy from or to it is under way. Errors: RESOURCE_EXHAUSTED, and it is as large as
+  // it was.
+  absl::Status Reserve(int64_t bytes) {
+    if (size_ >= bytes) return absl::OkStatus();
+    void* grown = nullptr;
+    if (Error error = AllocateHost(bytes, &grown)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("cannot allocate ", bytes, " bytes of pinned host memory: ", error));
+    }
+    FreeHost(data_);
+    data_ = grown;
+    size_ = bytes;
+    return absl::OkStatus();
+  }
+
+  // nullptr if there is no memory; the error stays with the memory's status.
   std::byte* Get(int64_t bytes) {
-    if (size_ < bytes) {
-      FreeHost(data_);
-      data_ = nullptr;
-      size_ = 0;
-      memory_->Note(AllocateHost(2 * bytes, &data_));
-      if (data_ == nullptr) return nullptr;
-      size_ = 2 * bytes;
+    if (!Reserve(bytes).ok()) {
+      memory_->Note("no pinned memory of the host");
+      return nullptr;
     }
     return static_cast<std::byte*>(data_);
   }
