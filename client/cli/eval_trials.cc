@@ -1,5 +1,9 @@
 // `folio eval passkey`, `needle` and `kv-retrieval`: questions with known answers.
+#include <algorithm>
+#include <iterator>
 #include <ostream>
+#include <set>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/eval_flags.h"
@@ -48,7 +52,22 @@ std::string GridPicture(const std::vector<eval::DepthGrid>& grids) {
                         rows, maps);
 }
 
-// What the answers say, on stdout, --output and --picture.
+// The answers of an earlier run that this one did not ask for: its file keeps them.
+std::vector<eval::TrialResult> NotAsked(const std::vector<eval::TrialResult>& known,
+                                        const std::vector<eval::TrialResult>& results) {
+  using Key = std::tuple<std::string, uint64_t, int>;
+  const auto key = [](const eval::TrialResult& result) {
+    return Key(result.strategy, result.target_tokens, result.trial_idx);
+  };
+  std::set<Key> asked;
+  for (const eval::TrialResult& result : results) asked.insert(key(result));
+  std::vector<eval::TrialResult> others;
+  std::copy_if(known.begin(), known.end(), std::back_inserter(others),
+               [&](const eval::TrialResult& result) { return !asked.contains(key(result)); });
+  return others;
+}
+
+// What the answers say, on stdout and --picture.
 absl::Status Report(const EvalFlags& flags, const std::vector<eval::TrialResult>& results,
                     EvalTaskKind task, Invocation& invocation) {
   const bool by_depth = task == EvalTaskKind::kNeedle;
@@ -71,7 +90,6 @@ absl::Status Report(const EvalFlags& flags, const std::vector<eval::TrialResult>
     for (const eval::DepthGrid& grid : grids) out << "\n" << eval::FormatGrid(grid);
     out << std::flush;
   }
-  if (absl::Status s = WriteFile(flags.output, eval::FormatCsv(results)); !s.ok()) return s;
   const std::string picture = by_depth ? GridPicture(grids) : AccuracyChart(TaskName(task), rows);
   if (absl::Status s = WriteFile(flags.picture, picture); !s.ok()) return s;
   return FirstError(results);
@@ -112,6 +130,9 @@ absl::Status EvalTrials(const EvalFlags& flags, EvalTaskKind kind, Invocation& i
   });
   line.Clear();
   if (!results.ok()) return results.status();
+  std::vector<eval::TrialResult> kept = *results;
+  for (eval::TrialResult& other : NotAsked(plan->known, *results)) kept.push_back(std::move(other));
+  if (absl::Status s = WriteFile(flags.output, eval::FormatCsv(kept)); !s.ok()) return s;
   return Report(flags, *results, kind, invocation);
 }
 

@@ -22,7 +22,7 @@ void FillRotation(const std::vector<float>& theta, int64_t position, float* cos,
 }
 
 Rotary DynamicRotary(const DynamicBase& dynamic, int head_dim, int64_t num_tokens) {
-  const double length = std::max<double>(num_tokens, dynamic.trained_length);
+  const double length = static_cast<double>(std::max<int64_t>(num_tokens, dynamic.trained_length));
   const double alpha = dynamic.factor * length / dynamic.trained_length - (dynamic.factor - 1);
   const double d = dynamic.rotary_dim;
   return {RopeTheta(head_dim, dynamic.rotary_dim, dynamic.base * std::pow(alpha, d / (d - 2)))};

@@ -128,7 +128,8 @@ void Generation::Complete(FinishReason reason, std::optional<int32_t> stop_token
   done.timings.decode_seconds = Seconds(first_token_, now);
   done.memory = memory_;
   if (num_decodes_ > 0) {
-    done.memory.attended_tokens_mean = static_cast<double>(attended_tokens_) / num_decodes_;
+    done.memory.attended_tokens_mean =
+        static_cast<double>(attended_tokens_) / static_cast<double>(num_decodes_);
   }
   sink_->OnEvent(std::move(done));
 }

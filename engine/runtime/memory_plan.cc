@@ -16,7 +16,9 @@ namespace {
 constexpr double kHostShare = 0.7;
 constexpr double kDeviceShare = 0.95;
 
-std::string Gib(int64_t bytes) { return absl::StrFormat("%.2f GiB", bytes / 1073741824.0); }
+std::string Gib(int64_t bytes) {
+  return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / 1073741824.0);
+}
 
 int64_t WeightBytes(const ModelConfig& config, DType dtype) {
   int64_t bytes = 0;
@@ -57,8 +59,9 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
     const double share = inputs.commits_at_once ? kDeviceShare : kHostShare;
     const double usable = std::max<double>(0, static_cast<double>(left) * share);
     // Summaries grow with the pages, all but in proportion.
-    const double grown = static_cast<double>(with_summaries(left > 0 ? left : 1));
-    plan.kv_pages = static_cast<int64_t>(usable * (left > 0 ? left / grown : 0));
+    const double pages =
+        left > 0 ? static_cast<double>(left) / static_cast<double>(with_summaries(left)) : 0;
+    plan.kv_pages = static_cast<int64_t>(usable * pages);
   }
   plan.summaries = with_summaries(plan.kv_pages) - plan.kv_pages;
   // The host takes pages when they are written: a budget that is too large is the user's to choose.

@@ -27,9 +27,9 @@ struct ScheduledTokens {
 
 // Decides what runs in each step and owns admission: a sequence is admitted only with all frames
 // that it will ever hold reserved, so nothing admitted fails for lack of them. Where memory is
-// short, what can be evicted is. What a step needs beside frames (workspace of the backend) is asked
-// for when the step is planned, and may be refused. Plan first, then commit: NextStep proposes,
-// Commit alone advances counters. Engine thread only; borrows sequences and the store.
+// short, what can be evicted is. What a step needs beside frames (workspace of the backend) is
+// asked for when the step is planned, and may be refused. Plan first, then commit: NextStep
+// proposes, Commit alone advances counters. Engine thread only; borrows sequences and the store.
 class Scheduler {
  public:
   // Memory beside the cache that one more part of a step needs, `first` being the first of it.

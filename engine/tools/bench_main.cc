@@ -160,7 +160,8 @@ int Main() {
     std::printf("%s%s: %s, %d threads, weights %s (%.2f GB), KV %s, pages of %d tokens\n",
                 info.model_name.c_str(), info.synthetic ? " (synthetic weights)" : "",
                 info.backend.c_str(), info.num_threads, info.weight_dtype.c_str(),
-                info.weight_bytes / 1e9, info.kv_dtype.c_str(), info.page_tokens);
+                static_cast<double>(info.weight_bytes) / 1e9, info.kv_dtype.c_str(),
+                info.page_tokens);
     std::printf("%-12s %8s %10s %8s %8s %9s %10s %9s %9s\n", "strategy", "depth", "decode t/s",
                 "GB/s", "read", "of read", "prefill", "GFLOP/s", "of fp32");
   }
@@ -184,7 +185,8 @@ int Main() {
     std::printf(
         "peak resident memory %.2f GB without the buffer of the read meter; weights and KV %.2f "
         "GB\n",
-        (PeakResidentBytes() - MachineMeter::kBufferBytes) / 1e9, bench.most_stored_bytes() / 1e9);
+        static_cast<double>(PeakResidentBytes() - MachineMeter::kBufferBytes) / 1e9,
+        static_cast<double>(bench.most_stored_bytes()) / 1e9);
   }
   return 0;
 }

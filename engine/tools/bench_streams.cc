@@ -145,7 +145,8 @@ double BenchStreams::BytesPerDecode(int stream) const {
 
 double BenchStreams::WeightBytes() const {
   double bytes = static_cast<double>(model_->weights.bytes());
-  if (model_->weights.lm_head.matrix) bytes -= model_->weights.embedding->bytes();
+  if (model_->weights.lm_head.matrix)
+    bytes -= static_cast<double>(model_->weights.embedding->bytes());
   return bytes;
 }
 

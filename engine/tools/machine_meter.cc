@@ -51,7 +51,7 @@ double MachineMeter::Fp32FlopsPerSecond() {
   const int64_t tasks = 16 * pool_.num_threads();
   const double seconds = Seconds(
       &pool_, tasks, [&](int64_t, int) { sink_ = kernels_.multiply_add(kMultiplyAddSteps, 0.5f); });
-  return static_cast<double>(kernels_.multiply_add_flops) * kMultiplyAddSteps * tasks / seconds;
+  return static_cast<double>(tasks * kMultiplyAddSteps * kernels_.multiply_add_flops) / seconds;
 }
 
 }  // namespace folio

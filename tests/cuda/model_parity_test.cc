@@ -18,9 +18,6 @@ namespace folio::test {
 namespace {
 
 constexpr int kAnswer = 4;
-// Of logits, as a vector. Queries and weights of attention, and operands of products, are rounded
-// to bf16 on the device: 4e-3 each.
-constexpr double kLogitError = 2e-2;
 // Of a chunk's score beside 1 + |score|: chunks as near to each other may change places.
 constexpr float kScoreError = 3e-2f;
 
@@ -30,15 +27,18 @@ struct Case {
   const char* strategy;
   int prompt_tokens;
   int step_tokens;
+  // Of logits, as a vector. Operands of products are rounded to bf16 on the device: 1.8e-3 in the
+  // tiny shape, most of it in the output head. Without attention it would be 3.4e-3 and 5e-2.
+  double max_error;
 };
 const Case kCases[] = {
-    {"tiny_full", "synthetic:tiny/2", "full", 200, 96},
-    {"tiny_lm_infinite", "synthetic:tiny/2", "lm_infinite", 400, 96},
-    {"tiny_long_heads", "synthetic:tiny/2", "long_heads", 400, 96},
+    {"tiny_full", "synthetic:tiny/2", "full", 200, 96, 2.5e-3},
+    {"tiny_lm_infinite", "synthetic:tiny/2", "lm_infinite", 400, 96, 2.5e-3},
+    {"tiny_long_heads", "synthetic:tiny/2", "long_heads", 400, 96, 2.5e-3},
     // Longer than the trained length, so that chunks are chosen.
-    {"llama_2_7b_full", "synthetic:llama-2-7b/2", "full", 4000, 2048},
-    {"llama_2_7b_lm_infinite", "synthetic:llama-2-7b/2", "lm_infinite", 6000, 2048},
-    {"llama_2_7b_long_heads", "synthetic:llama-2-7b/2", "long_heads", 6000, 2048},
+    {"llama_2_7b_full", "synthetic:llama-2-7b/2", "full", 4000, 2048, 6e-3},
+    {"llama_2_7b_lm_infinite", "synthetic:llama-2-7b/2", "lm_infinite", 6000, 2048, 6e-3},
+    {"llama_2_7b_long_heads", "synthetic:llama-2-7b/2", "long_heads", 6000, 2048, 6e-3},
 };
 
 class ModelParity : public testing::TestWithParam<Case> {
@@ -122,7 +122,7 @@ TEST_P(ModelParity, LogitsAndChosenChunks) {
     n += count;
     const double error = RelativeError(got.logits, expected.logits);
     std::printf("%s: after %ld tokens, relative error of logits %.2e\n", one.name, long(n), error);
-    EXPECT_LE(error, kLogitError) << "after " << n << " tokens";
+    EXPECT_LE(error, one.max_error) << "after " << n << " tokens";
     EXPECT_EQ(DifferentPicks(got.picks, expected.picks), 0) << "after " << n << " tokens";
     chose |= std::any_of(expected.picks.picks.begin(), expected.picks.picks.end(),
                          [](const ChunkPicks::Pick& pick) { return pick.chunk >= 0; });

@@ -77,20 +77,6 @@ TEST_F(DocumentTableTest, WhatIsReadOrWaitedForIsNotEvicted) {
   EXPECT_TRUE(reader->completed().has_value()) << reader->status();
 }
 
-// Opening reserves memory too, where chunks are summarised.
-TEST_F(DocumentTableTest, OpeningEvictsAsAppendingDoes) {
-  const DocumentHandle document = Upload("d", 10 * 16);
-  Ask(document, "lm_infinite");
-  const DocumentHandle filler = Open("filler");
-  Append(filler, static_cast<int>(free_bytes() / 4096) * 16);
-  ASSERT_LT(free_bytes(), 4096);
-  const int64_t held = directory_.Get(document)->kv_bytes;
-  const DocumentHandle book = directory_.Create("book", Attention("long_heads"), nullptr)->handle;
-  loop_.documents().Create(book, Attention("long_heads"));
-  EXPECT_EQ(directory_.Get(book)->state, DocumentState::kUploading) << directory_.Get(book)->error;
-  EXPECT_LT(directory_.Get(document)->kv_bytes, held) << "nothing was evicted";
-}
-
 TEST_F(DocumentTableTest, OpeningAStreamEvictsToo) {
   const DocumentHandle document = Upload("d", 10 * 16);
   Ask(document, "lm_infinite");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,7 +42,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
  public:
   absl::Status Reserve(const ScheduledTokens& part, bool first) override {
     num_reserved = first ? 1 : num_reserved + 1;
-    if (part.sequence->id != 0 && part.sequence->id == has_no_room) {
+    if (has_no_room(*part.sequence)) {
       return absl::ResourceExhaustedError("the device has no room for this one");
     }
     return absl::OkStatus();
@@ -76,7 +77,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
   absl::Status device;
   bool ahead = false;
   size_t most_started = 0;
-  RequestId has_no_room = 0;
+  std::function<bool(const Sequence&)> has_no_room = [](const Sequence&) { return false; };
   size_t num_reserved = 0;
 
  private:
@@ -85,33 +86,10 @@ class FakeRunner final : public EngineLoop::StepRunner {
 
 inline const std::vector<int32_t> kEos = {2};
 
-// The host's memory, until it is told to give nothing more.
-class StingyMemory final : public Memory {
- public:
-  int64_t available_bytes() const override { return HostMemory()->available_bytes(); }
-  bool commits_at_once() const override { return false; }
-  absl::StatusOr<std::byte*> Allocate(int64_t bytes) override {
-    if (empty) return absl::ResourceExhaustedError("the device has no memory left");
-    return HostMemory()->Allocate(bytes);
-  }
-  void Free(std::byte* base, int64_t bytes) override { HostMemory()->Free(base, bytes); }
-  void Discard(std::byte* at, int64_t bytes) override { HostMemory()->Discard(at, bytes); }
-  void Copy(std::byte* to, const std::byte* from, int64_t bytes) override {
-    HostMemory()->Copy(to, from, bytes);
-  }
-  void Write(std::byte* to, const void* host, int64_t bytes) override {
-    HostMemory()->Write(to, host, bytes);
-  }
-  std::span<const float> Read(const float* from, int64_t count) override {
-    return HostMemory()->Read(from, count);
-  }
-  bool empty = false;
-};
-
 class EngineLoopTest : public testing::Test {
  protected:
   explicit EngineLoopTest(int64_t frames = 100)
-      : store_(*KvStore::Create(kGeometry, frames * 4096, &memory_)),
+      : store_(*KvStore::Create(kGeometry, frames * 4096, HostMemory())),
         loop_({.scheduler = {64, 32},
                .model = Model(),
                .max_running_requests = 4,
@@ -166,7 +144,6 @@ class EngineLoopTest : public testing::Test {
   const LetterTokenizer tokenizer_{kVocab};
   FakeRunner runner_;
   int num_device_failures_ = 0;
-  StingyMemory memory_;
   std::unique_ptr<KvStore> store_;
   DocumentDirectory directory_{{.max_documents = 2000}};
   EngineLoop loop_;

@@ -300,28 +300,8 @@ TEST_F(RunningAhead, AFailedDeviceFailsWhatRunsAhead) {
   EXPECT_EQ(num_device_failures_, 1);
 }
 
-// What LongHeads needs beside the pages is taken from the device when it is needed.
-TEST_F(EngineLoopTest, ARequestThatGetsNoMemoryFailsAlone) {
-  auto running = Submit(1, Spec(10, 20));
-  ASSERT_TRUE(loop_.RunStep());
-  memory_.empty = true;
-  GenerateSpec spec = Spec(40, 5);
-  spec.attention = Attention("long_heads");
-  auto failed = Submit(2, spec);
-  RunUntilIdle();
-  EXPECT_EQ(failed->status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(failed->status().message().find("no memory left"), std::string::npos);
-  EXPECT_TRUE(running->completed().has_value());
-  EXPECT_EQ(running->tokens(), 20);
-  memory_.empty = false;
-  auto later = Submit(3, spec);
-  RunUntilIdle();
-  EXPECT_TRUE(later->completed().has_value()) << later->status();
-  EXPECT_EQ(store_->reserved_bytes(), 0);
-}
-
 TEST_F(EngineLoopTest, ARequestThatTheDeviceHasNoRoomForFailsAlone) {
-  runner_.has_no_room = 1;
+  runner_.has_no_room = [](const Sequence& sequence) { return sequence.id == 1; };
   auto failed = Submit(1, Spec(10, 20));
   auto other = Submit(2, Spec(10, 20));
   RunUntilIdle();
@@ -332,9 +312,9 @@ TEST_F(EngineLoopTest, ARequestThatTheDeviceHasNoRoomForFailsAlone) {
 }
 
 // A question that reads a document under another strategy waits for a rendition of it.
-TEST_F(EngineLoopTest, ARenditionThatGetsNoMemoryFailsThoseThatWaitForIt) {
+TEST_F(EngineLoopTest, ARenditionThatGetsNoRoomFailsThoseThatWaitForIt) {
   const DocumentHandle book = Upload("book", 40);
-  memory_.empty = true;
+  runner_.has_no_room = [](const Sequence& sequence) { return sequence.plan.selection.enabled(); };
   GenerateSpec spec = Spec(5, 5, book);
   spec.attention = Attention("long_heads");
   auto failed = Submit(1, spec);
@@ -342,7 +322,7 @@ TEST_F(EngineLoopTest, ARenditionThatGetsNoMemoryFailsThoseThatWaitForIt) {
   RunUntilIdle();
   EXPECT_EQ(failed->status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(other->completed().has_value()) << other->status();
-  memory_.empty = false;
+  runner_.has_no_room = [](const Sequence&) { return false; };
   auto later = Submit(3, spec);
   RunUntilIdle();
   EXPECT_TRUE(later->completed().has_value()) << later->status();

@@ -116,6 +116,11 @@ class SystemTest(unittest.TestCase):
         self.assertEqual(again.stdout, first.stdout)
         self.assertEqual([line.split(",")[:8] for line in pathlib.Path(table).read_text().splitlines()],
                          [line.split(",")[:8] for line in lines])
+        other = self.server.folio("eval", "passkey", "--tokens", 300, "--trials", 1, "--strategies", "lm_infinite",
+                                  "--output", table, "--resume")
+        self.assertNotIn("full", other.stdout)
+        kept = pathlib.Path(table).read_text().splitlines()
+        self.assertEqual(sorted(line.split(",")[0] for line in kept[1:]), 4 * ["full"] + ["lm_infinite"])
 
     def test_score_sums_up_and_needs_bounded_memory_under_a_window(self):
         path = self.path("score.txt", haystack(120, 11111))

@@ -65,6 +65,14 @@ def ask(stage, server, strategy, path):
                  answer=done.stdout.strip(), right=KEY in done.stdout, **({"error": done.stderr[-500:]} if done.returncode else {}))
 
 
+def summary_of(line):
+    """The cells of the summary that `folio eval` ends with."""
+    with contextlib.suppress(json.JSONDecodeError):
+        if line.startswith("{") and "summary" in (values := json.loads(line)):
+            return {"cells": values["summary"].get("cells")}
+    return {}
+
+
 def server(stage):
     """folio-server on the device: seconds until it is ready, streams of clients, questions about a long document"""
     tiny = stage.bundle / "models/folio-tiny"
@@ -79,8 +87,11 @@ def server(stage):
         for strategy in ("long_heads", "lm_infinite", "full"):
             ask(stage, running, strategy, path)
         tokens, trials = (1024, 2) if stage.rehearse else (8192, 20)
-        stage.check("passkey", [stage.bin / "folio", "--server", running.address, "eval", "passkey", "--tokens", tokens,
-                                "--trials", trials, "--strategies", "long_heads", "lm_infinite", "full"])
+        found = {}
+        outcome = stage.run("passkey", [stage.bin / "folio", "--server", running.address, "--json", "eval", "passkey", "--tokens",
+                                        tokens, "--trials", trials, "--strategies", "long_heads", "lm_infinite", "full"],
+                            on_line=lambda line: found.update(summary_of(line)))
+        stage.record("passkey", outcome.status(), **found, **outcome.values())
 
 
 def transformers(stage):

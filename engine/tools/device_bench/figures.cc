@@ -24,7 +24,8 @@ void Figures::Add(const std::string& name, const nlohmann::ordered_json& values)
 }
 
 void Figures::AddFailure(const std::string& name, const absl::Status& status) {
-  Write({{"name", name}, {"status", "failed"}, {"error", std::string(status.message())}});
+  const char* const kind = absl::IsUnimplemented(status) ? "skipped" : "failed";
+  Write({{"name", name}, {"status", kind}, {"error", std::string(status.message())}});
 }
 
 void Figures::Write(const nlohmann::ordered_json& line) {

@@ -21,6 +21,7 @@ class Figures {
   Figures& operator=(const Figures&) = delete;
 
   void Add(const std::string& name, const nlohmann::ordered_json& values);
+  // UNIMPLEMENTED: "skipped".
   void AddFailure(const std::string& name, const absl::Status& status);
 
  private:
