@@ -11,6 +11,7 @@ import unittest
 
 PROGRAM = sys.argv.pop(1)
 SMALL = ["--model=synthetic:tiny", "--scale=512", "--repetitions=2", "--step_tokens=64", "--kv_bytes=67108864"]
+ONE_LAYER = [*SMALL, "--model=synthetic:tiny/1"]
 
 
 def bench(*args, **environment):
@@ -42,7 +43,7 @@ class DeviceBench(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             path = pathlib.Path(directory, "figures.jsonl")
             path.write_text('{"name": "of an earlier run"}\n')
-            run = bench(f"--json={path}", "--only=decode/long_heads/1x4096,prefill/full/4096", *SMALL)
+            run = bench(f"--json={path}", "--only=decode/long_heads/1x4096,prefill/full/4096", *ONE_LAYER)
             self.assertEqual(run.returncode, 0, run.stderr + run.stdout)
             figures = lines(path.read_text())
         self.assertEqual(list(figures), ["of an earlier run", "start", "decode/long_heads/1x4096", "prefill/full/4096"])
@@ -55,7 +56,9 @@ class DeviceBench(unittest.TestCase):
                            figures["prefill/full/4096"]["seconds"])
 
     def test_breaks_a_step_down_by_verbs(self):
-        run = bench("--only=verbs/decode/long_heads,verbs/prefill/full", *SMALL)
+        prefill = bench("--only=verbs/prefill/full", *ONE_LAYER)
+        self.assertEqual(prefill.returncode, 0, prefill.stderr + prefill.stdout)
+        run = bench("--only=verbs/decode/long_heads", *SMALL)
         self.assertEqual(run.returncode, 0, run.stderr + run.stdout)
         decode = lines(run.stdout)["verbs/decode/long_heads/1x131072"]
         verbs = {row["verb"]: row for row in decode["verbs"]}
@@ -74,6 +77,14 @@ class DeviceBench(unittest.TestCase):
         figures = lines(run.stdout)
         self.assertEqual(figures["decode/full/32x4096"]["status"], "failed")
         self.assertIn("does not fit the KV cache", figures["decode/full/32x4096"]["error"])
+        self.assertEqual(figures["decode/full/1x4096"]["status"], "ok")
+
+    def test_what_a_device_cannot_measure_is_skipped(self):
+        run = bench("--only=verbs/decode/full/1x4096,decode/full/1x4096", "--device=cpu", *SMALL)
+        self.assertEqual(run.returncode, 0, run.stderr + run.stdout)
+        figures = lines(run.stdout)
+        self.assertEqual(figures["verbs/decode/full/1x4096"]["status"], "skipped")
+        self.assertIn("no clock", figures["verbs/decode/full/1x4096"]["error"])
         self.assertEqual(figures["decode/full/1x4096"]["status"], "ok")
 
     def test_switches_change_no_result_of_a_run(self):
