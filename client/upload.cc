@@ -37,7 +37,7 @@ absl::StatusOr<v1::Document> GetDocument(v1::Documents::StubInterface& documents
 //   until_ready  false: return as soon as the whole text is there
 absl::StatusOr<v1::Document> AwaitDocument(v1::Documents::StubInterface& documents,
                                            const std::string& document_id, bool until_ready,
-                                           CancelToken cancel) {
+                                           const CancelToken& cancel) {
   while (true) {
     absl::StatusOr<v1::Document> document = GetDocument(documents, document_id);
     if (!document.ok()) return document;
@@ -103,7 +103,7 @@ class UploadAttempt {
     absl::StatusOr<v1::Document> ready = absl::UnavailableError("the upload stream broke");
     absl::Status write_status;
     absl::StatusOr<v1::Document> detached = absl::UnavailableError("not detached");
-    std::jthread writer([&, offset = next_offset_](CancelToken stop) {
+    std::jthread writer([&, offset = next_offset_](const CancelToken& stop) {
       write_status = WriteParts(offset);
       if (!write_status.ok()) context_.TryCancel();
       if (!write_status.ok() || !options_.detach || stop.stop_requested()) return;

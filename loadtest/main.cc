@@ -4,6 +4,7 @@
 // promise of the API was broken or a greedy answer differs, 2 = wrong command line, 3 = the run was
 // not possible.
 #include <CLI/CLI.hpp>
+#include <exception>
 #include <fstream>
 #include <iostream>
 
@@ -27,15 +28,15 @@ int Run(const folio::loadtest::Options& options) {
   if (!channel.ok()) return Fail(channel.status(), kExitImpossible);
   const auto result = folio::loadtest::RunLoadTest(*channel, options);
   if (!result.ok()) return Fail(result.status(), kExitImpossible);
-  const auto json = folio::loadtest::ResultToJson(*result, options);
+  const std::string json = folio::loadtest::FormatJson(*result, options);
   if (options.json) {
-    std::cout << json.dump(2) << std::endl;
+    std::cout << json << std::endl;
   } else {
     std::cout << folio::loadtest::FormatResult(*result, options) << std::flush;
   }
   if (!options.output.empty()) {
     std::ofstream file(options.output);
-    file << json.dump(2) << std::endl;
+    file << json << std::endl;
     file.close();
     if (!file) {
       return Fail(absl::UnknownError("cannot write " + options.output), kExitImpossible);
@@ -44,9 +45,7 @@ int Run(const folio::loadtest::Options& options) {
   return folio::loadtest::AllViolations(*result).empty() ? kExitOk : kExitViolation;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Main(int argc, char** argv) {
   CLI::App app(
       "Puts load on a Folio server and checks its answers: a fixed number of requests at a time, "
       "or with "
@@ -64,4 +63,15 @@ int main(int argc, char** argv) {
   }
   const absl::Status status = folio::loadtest::FinishOptions(&options);
   return status.ok() ? Run(options) : Fail(status, kExitUsage);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(argc, argv);
+  } catch (const std::exception& error) {  // of the libraries that read the command line and write
+    std::cerr << "folio-loadtest: " << error.what() << std::endl;
+    return kExitImpossible;
+  }
 }

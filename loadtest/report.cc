@@ -205,6 +205,11 @@ nlohmann::ordered_json ResultToJson(const RunResult& result, const Options& opti
   return json;
 }
 
+std::string FormatJson(const RunResult& result, const Options& options) {
+  return ResultToJson(result, options)
+      .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
 std::string FormatResult(const RunResult& result, const Options& options) {
   const Metrics metrics = LoadMetrics(result, options);
   std::string table;

@@ -42,6 +42,9 @@ std::vector<std::string> AllViolations(const RunResult& result);
 // A key is there only if it was measured.
 nlohmann::ordered_json ResultToJson(const RunResult& result, const Options& options);
 
+// The same as text; bytes that are no UTF-8 are replaced.
+std::string FormatJson(const RunResult& result, const Options& options);
+
 // The same as a table, with the violations at the end.
 std::string FormatResult(const RunResult& result, const Options& options);
 

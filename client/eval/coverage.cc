@@ -225,6 +225,8 @@ std::string CoveragePicture(const std::vector<CoverageRow>& rows) {
   }
   std::vector<std::string> columns;
   std::vector<std::string> names;
+  columns.reserve(lengths.size());
+  names.reserve(layers.size());
   for (const uint64_t length : lengths) columns.push_back(absl::StrCat(length));
   for (const int layer : layers) names.push_back(absl::StrCat(layer));
   return HeatMaps({"the right chunk ranks first, by layer and length in tokens", "tokens", "layer"},

@@ -34,7 +34,7 @@ double NumberOf(const ParamValue& value) {
 }
 
 std::string Expected(const Param& param, const ParamValue& value) {
-  const std::string range =
+  std::string range =
       absl::StrCat("in [", Shown(param.min), ", ", Shown(param.max), "] for this model");
   switch (param.kind) {
     case ParamKind::kInteger:

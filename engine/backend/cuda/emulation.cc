@@ -88,8 +88,10 @@ constexpr int kMaxThreads = 1024;
 constexpr int kMaxCopies = 128;
 constexpr int kCopyBytes = 16;
 constexpr size_t kStackBytes = 128 << 10;
+// Frames of the lanes of a warp lie apart in the sets of the first-level cache.
+constexpr int kStackShift = 320;
 
-enum class State { kReady, kAtBlockBarrier, kAtWarpBarrier, kExchanging, kDone };
+enum class State : char { kReady, kAtBlockBarrier, kAtWarpBarrier, kExchanging, kDone };
 
 struct Copy {
   void* to;
@@ -101,18 +103,23 @@ struct Fiber {
   void* top = nullptr;  // of the stack, while it does not run
   std::unique_ptr<char[]> stack;
   void* seen_as = nullptr;
-  State state = State::kReady;
   // What it gives to a shuffle or a product, in turns: nobody is two of them ahead.
   uint32_t given[2][6] = {};
   int turn = 0;
-  // Under way.
+};
+
+// Of one thread.
+struct CopiesUnderWay {
   Copy copies[kMaxCopies];
   int num_copies = 0;
   int group = 0;
 };
 
 struct Block {
+  // Apart, because states are looked through at every turn.
+  State states[kMaxThreads];
   Fiber fibers[kMaxThreads];
+  CopiesUnderWay copies[kMaxThreads];
   void* scheduler = nullptr;  // top of the stack of RunBlock
   void* scheduler_seen_as = nullptr;
   const std::function<void()>* thread = nullptr;
@@ -132,22 +139,38 @@ FOLIO_UNSEEN char* BarrierOf(State barrier, int i) {
   return block.barriers + (barrier == State::kAtBlockBarrier ? 0 : 1 + i / kWarp);
 }
 
-FOLIO_UNSEEN [[noreturn]] void RunFiber() {
+// The one after thread i that can run, in the order of this block; -1: none.
+FOLIO_UNSEEN int NextReady(int i) {
+  const char ready = static_cast<char>(State::kReady);
+  const void* at = block.backwards ? memrchr(block.states, ready, static_cast<size_t>(i))
+                                   : std::memchr(block.states + i + 1, ready, block.size - i - 1);
+  return at == nullptr ? -1 : static_cast<int>(static_cast<const State*>(at) - block.states);
+}
+
+FOLIO_UNSEEN void SwitchTo(int i, void** from) {
+  block.running = i;
+  threadIdx = {static_cast<unsigned>(i), 0, 0};
+  SeeAs(block.fibers[i].seen_as);
+  folio_switch_stack(from, block.fibers[i].top);
+}
+
+// Leaves the thread that runs, for the next one or, behind the last one, for RunBlock.
+FOLIO_UNSEEN void Wait(State at) {
+  const int self = block.running;
+  void** from = &block.fibers[self].top;
+  block.states[self] = at;
+  const int next = NextReady(self);
+  if (next >= 0) return SwitchTo(next, from);
+  SeeAs(block.scheduler_seen_as);
+  folio_switch_stack(from, block.scheduler);
+}
+
+[[noreturn]] FOLIO_UNSEEN void RunFiber() {
   Acquire(&kernel_begin);
   (*block.thread)();
   Release(&kernel_end);
-  Fiber& self = block.fibers[block.running];
-  self.state = State::kDone;
-  SeeAs(block.scheduler_seen_as);
-  folio_switch_stack(&self.top, block.scheduler);
+  Wait(State::kDone);
   std::abort();  // nobody wakes what is done
-}
-
-FOLIO_UNSEEN void Wait(State at) {
-  Fiber& self = block.fibers[block.running];
-  self.state = at;
-  SeeAs(block.scheduler_seen_as);
-  folio_switch_stack(&self.top, block.scheduler);
 }
 
 // A barrier orders memory; an exchange of values does not.
@@ -165,28 +188,28 @@ FOLIO_UNSEEN void Start(int i) {
     fiber.stack = std::make_unique<char[]>(kStackBytes);
     fiber.seen_as = NewThread();
   }
-  char* end = fiber.stack.get() + kStackBytes;
+  char* end = fiber.stack.get() + kStackBytes - i % kWarp * kStackShift;
   end -= reinterpret_cast<uintptr_t>(end) % 16;
   auto* words = reinterpret_cast<void**>(end);
   words[-1] = nullptr;
   words[-2] = reinterpret_cast<void*>(&RunFiber);
   for (int n = 3; n <= 8; ++n) words[-n] = nullptr;
   fiber.top = &words[-8];
-  fiber.state = State::kReady;
   fiber.turn = 0;
-  fiber.num_copies = 0;
+  block.states[i] = State::kReady;
+  block.copies[i].num_copies = 0;
 }
 
 // Sets the fibers [begin, end) free if all that live wait at one barrier.
 FOLIO_UNSEEN bool SetFree(int begin, int end, State barrier) {
   bool any = false;
   for (int i = begin; i < end; ++i) {
-    if (block.fibers[i].state == State::kDone) continue;
-    if (block.fibers[i].state != barrier) return false;
+    if (block.states[i] == State::kDone) continue;
+    if (block.states[i] != barrier) return false;
     any = true;
   }
   for (int i = begin; any && i < end; ++i) {
-    if (block.fibers[i].state == barrier) block.fibers[i].state = State::kReady;
+    if (block.states[i] == barrier) block.states[i] = State::kReady;
   }
   return any;
 }
@@ -194,16 +217,8 @@ FOLIO_UNSEEN bool SetFree(int begin, int end, State barrier) {
 FOLIO_UNSEEN void RunBlock() {
   for (int i = 0; i < block.size; ++i) Start(i);
   for (;;) {
-    bool ran = false;
-    for (int n = 0; n < block.size; ++n) {
-      const int i = block.backwards ? block.size - 1 - n : n;
-      if (block.fibers[i].state != State::kReady) continue;
-      ran = true;
-      block.running = i;
-      threadIdx = {static_cast<unsigned>(i), 0, 0};
-      SeeAs(block.fibers[i].seen_as);
-      folio_switch_stack(&block.scheduler, block.fibers[i].top);
-    }
+    const int first = NextReady(block.backwards ? block.size : -1);
+    if (first >= 0) SwitchTo(first, &block.scheduler);
     bool released = SetFree(0, block.size, State::kAtBlockBarrier);
     for (int warp = 0; warp < block.size; warp += kWarp) {
       const int end = warp + kWarp < block.size ? warp + kWarp : block.size;
@@ -212,9 +227,9 @@ FOLIO_UNSEEN void RunBlock() {
     }
     if (released) continue;
     bool all_done = true;
-    for (int i = 0; i < block.size; ++i) all_done &= block.fibers[i].state == State::kDone;
+    for (int i = 0; i < block.size; ++i) all_done &= block.states[i] == State::kDone;
     if (all_done) return;
-    if (!ran) {
+    if (first < 0) {
       std::fprintf(stderr, "emulated kernel: threads wait at different barriers\n");
       std::abort();
     }
@@ -298,7 +313,7 @@ void CopyAsync(void* shared, const void* global) {
     std::fprintf(stderr, "emulated kernel: a copy of 16 bytes that are not aligned to as many\n");
     std::abort();
   }
-  Fiber& self = block.fibers[block.running];
+  CopiesUnderWay& self = block.copies[block.running];
   if (!block.backwards) {
     std::memcpy(shared, global, kCopyBytes);
   } else if (self.num_copies < kMaxCopies) {
@@ -309,10 +324,10 @@ void CopyAsync(void* shared, const void* global) {
   }
 }
 
-void CommitCopies() { ++block.fibers[block.running].group; }
+void CommitCopies() { ++block.copies[block.running].group; }
 
 void FinishCopies(int num_groups_left) {
-  Fiber& self = block.fibers[block.running];
+  CopiesUnderWay& self = block.copies[block.running];
   int left = 0;
   for (int n = 0; n < self.num_copies; ++n) {
     const Copy copy = self.copies[n];

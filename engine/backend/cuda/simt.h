@@ -149,7 +149,7 @@ void Launch(void (*kernel)(Params...), dim3 grid, int block, int shared_bytes, S
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
-  config.blockDim = dim3(block);
+  config.blockDim = {static_cast<unsigned>(block), 1, 1};
   config.dynamicSmemBytes = shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &overlap;

@@ -245,7 +245,7 @@ FOLIO_INLINE Vec MaskOutside(Vec v, int first, int lo, int hi) {
   return ForRegs<Vec>([&](int i) {
     const IntReg token =
         LaneNumbers(std::make_integer_sequence<int, kLanes>()) + (first + i * kLanes);
-    return (token >= lo) & (token < hi) ? v.r[i] : minus_infinity;
+    return ((token >= lo) & (token < hi)) ? v.r[i] : minus_infinity;
   });
 }
 
