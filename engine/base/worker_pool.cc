@@ -9,6 +9,11 @@ namespace {
 // microseconds, and a futex wake-up costs more than that.
 constexpr int kSpinRounds = 2000;
 
+// WorkerPool::loop_
+constexpr uint64_t kThreads = 0xffff;
+constexpr uint64_t kOpen = 1 << 16;
+constexpr uint64_t kNumber = 1 << 17;
+
 void CpuRelax() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -27,7 +32,7 @@ WorkerPool::~WorkerPool() {
   {
     MutexLock lock(&mu_);
     stop_.store(true);
-    generation_.fetch_add(1);
+    loop_.fetch_add(kNumber);
   }
   wake_.NotifyAll();
   for (std::thread& thread : threads_) thread.join();
@@ -41,14 +46,14 @@ void WorkerPool::ParallelFor(int64_t num_tasks, const std::function<void(int64_t
   body_ = &body;
   num_tasks_ = num_tasks;
   next_task_.store(0, std::memory_order_relaxed);
-  num_busy_.store(static_cast<int>(threads_.size()), std::memory_order_relaxed);
   {
     MutexLock lock(&mu_);
-    generation_.fetch_add(1, std::memory_order_release);
+    loop_.fetch_add(kNumber + kOpen, std::memory_order_release);
   }
   wake_.NotifyAll();
   RunTasks(0);
-  for (int round = 0; num_busy_.load(std::memory_order_acquire) != 0; ++round) {
+  loop_.fetch_and(~kOpen, std::memory_order_relaxed);
+  for (int round = 0; (loop_.load(std::memory_order_acquire) & kThreads) != 0; ++round) {
     if (round < kSpinRounds) {
       CpuRelax();
     } else {
@@ -68,19 +73,22 @@ void WorkerPool::RunTasks(int thread) {
 void WorkerPool::ThreadMain(int thread) {
   pthread_setname_np(pthread_self(), "compute");
   uint64_t seen = 0;
+  const auto is_new = [&] { return loop_.load(std::memory_order_acquire) / kNumber != seen; };
   for (;;) {
-    for (int round = 0; round < kSpinRounds && generation_.load(std::memory_order_acquire) == seen;
-         ++round) {
-      CpuRelax();
-    }
-    if (generation_.load(std::memory_order_acquire) == seen) {
+    for (int round = 0; round < kSpinRounds && !is_new(); ++round) CpuRelax();
+    if (!is_new()) {
       MutexLock lock(&mu_);
-      while (generation_.load(std::memory_order_acquire) == seen) wake_.Wait(&mu_);
+      while (!is_new()) wake_.Wait(&mu_);
     }
-    seen = generation_.load(std::memory_order_acquire);
+    uint64_t loop = loop_.load(std::memory_order_acquire);
+    seen = loop / kNumber;
     if (stop_.load(std::memory_order_acquire)) return;
-    RunTasks(thread);
-    num_busy_.fetch_sub(1, std::memory_order_release);
+    while ((loop & kOpen) != 0 && loop / kNumber == seen) {
+      if (!loop_.compare_exchange_weak(loop, loop + 1, std::memory_order_acquire)) continue;
+      RunTasks(thread);
+      loop_.fetch_sub(1, std::memory_order_release);
+      break;
+    }
   }
 }
 

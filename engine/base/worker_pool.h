@@ -21,21 +21,22 @@ class WorkerPool {
   int num_threads() const { return static_cast<int>(threads_.size()) + 1; }
 
   // Calls body(task, thread) for every task of 0..num_tasks-1, thread of 0..num_threads-1; returns
-  // when all are done. Tasks are handed out in order, each once.
+  // when all are done. Tasks are handed out in order, each once. Threads that come too late,
+  // because another process has their core, are not waited for.
   void ParallelFor(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
 
  private:
   void ThreadMain(int thread);
   void RunTasks(int thread);
 
-  // One loop; written by the caller before `generation_` is raised.
+  // One loop; written by the caller while no thread is in it.
   const std::function<void(int64_t, int)>* body_ = nullptr;
   int64_t num_tasks_ = 0;
   std::atomic<int64_t> next_task_{0};
-  std::atomic<int> num_busy_{0};
 
-  // Raised under mu_, so that no thread falls asleep on the old value; read without it.
-  std::atomic<uint64_t> generation_{0};
+  // The number of the loop, whether threads may still enter it, and how many are in it. A new loop
+  // is begun under mu_, so that no thread falls asleep on the old number; read without it.
+  std::atomic<uint64_t> loop_{0};
   std::atomic<bool> stop_{false};
   Mutex mu_;
   CondVar wake_;
