@@ -16,10 +16,10 @@ class DeviceErrors : public testing::Test {
  protected:
   ~DeviceErrors() override { cuda::ResetEmulatedDevice(); }
 
-  static AttentionPlan Plan(const std::string& strategy) {
-    const auto spec = ResolveAttention({{strategy, {}}, {}}, {}, kShape.model(), {2000, false});
+  static AttentionPlan Plan(const std::string& strategy, const AttentionShape& shape = kShape) {
+    const auto spec = ResolveAttention({{strategy, {}}, {}}, {}, shape.model(), {2000, false});
     EXPECT_TRUE(spec.ok()) << spec.status();
-    return PlanFor(*spec, kShape.model(), kPromptTokens);
+    return PlanFor(*spec, shape.model(), kPromptTokens);
   }
   // Steps of the stream in `rig`, all with the same random numbers.
   std::vector<float> Steps(AttentionRig* rig, int stream, const std::vector<int>& counts) {
@@ -107,7 +107,7 @@ TEST_F(DeviceErrors, OfALaunchOrOfTheDeviceEndTheBackend) {
   AttentionRig refused(wide, NewTestBackend(), kMaxRows);
   cuda::emulated.max_shared_bytes = 0;  // a tile of queries needs more
   const int64_t width = (wide.num_heads + 2 * wide.num_kv_heads) * wide.head_dim;
-  refused.AddStream(Plan("full"));
+  refused.AddStream(Plan("full", wide));
   std::mt19937_64 random(7);
   const std::vector<float> qkv = RandomFloats(20 * width, &random);
   refused.Step({{0, 20}}, {qkv, qkv});
