@@ -61,8 +61,10 @@ class UploadAttempt {
       : documents_(documents), source_(source), options_(options) {}
 
   // Runs the stream to its end. Errors: as the stream's status; UNAVAILABLE if it ended too early.
-  absl::StatusOr<v1::Document> Run(const std::string& document_id, UploadEventCallback on_event) {
+  absl::StatusOr<v1::Document> Run(const std::string& document_id, const std::string& upload_token,
+                                   UploadEventCallback on_event) {
     document_id_ = document_id;
+    upload_token_ = upload_token;
     const std::stop_callback stop_call(options_.cancel, [this] { context_.TryCancel(); });
     stream_ = documents_.UploadDocument(&context_);
     SendHeader();
@@ -72,6 +74,7 @@ class UploadAttempt {
       return Abandon(absl::InternalError("upload did not begin with created"));
     created_ = true;
     document_id_ = event.created().document_id();
+    upload_token_ = event.created().upload_token();
     next_offset_ = event.created().next_offset();
     if (next_offset_ > source_.size_bytes()) {
       return Abandon(absl::FailedPreconditionError(
@@ -86,12 +89,14 @@ class UploadAttempt {
   bool created() const { return created_; }
   uint64_t next_offset() const { return next_offset_; }
   const std::string& document_id() const { return document_id_; }
+  const std::string& upload_token() const { return upload_token_; }
 
  private:
   void SendHeader() {
     v1::UploadDocumentRequest request;
     v1::DocumentHeader* header = request.mutable_header();
     header->set_document_id(document_id_);
+    header->set_upload_token(upload_token_);
     header->set_display_name(options_.display_name);
     if (options_.strategy.has_value()) *header->mutable_strategy() = *options_.strategy;
     if (options_.position.has_value()) *header->mutable_position() = *options_.position;
@@ -166,6 +171,7 @@ class UploadAttempt {
   grpc::ClientContext context_;
   std::unique_ptr<UploadStream> stream_;
   std::string document_id_;
+  std::string upload_token_;
   bool created_ = false;
   uint64_t next_offset_ = 0;
 };
@@ -191,12 +197,13 @@ absl::StatusOr<v1::Document> RunUpload(v1::Documents::StubInterface& documents,
                                        const DocumentSource& source, const UploadOptions& options,
                                        UploadEventCallback on_event) {
   std::string document_id = options.document_id;
+  std::string upload_token = options.upload_token;
   uint64_t best_offset = 0;
   int num_failures = 0;
   bool ours = false;
   while (true) {
     UploadAttempt attempt(documents, source, options);
-    absl::StatusOr<v1::Document> result = attempt.Run(document_id, on_event);
+    absl::StatusOr<v1::Document> result = attempt.Run(document_id, upload_token, on_event);
     if (result.ok()) return result;
     // The answer to an earlier attempt may have been lost after the document was finished.
     if (absl::IsAlreadyExists(result.status()) && (ours || options.reuse_existing)) {
@@ -205,6 +212,7 @@ absl::StatusOr<v1::Document> RunUpload(v1::Documents::StubInterface& documents,
     if (!absl::IsUnavailable(result.status())) return result;
     ours = ours || attempt.created();
     document_id = attempt.document_id();
+    upload_token = attempt.upload_token();
     if (attempt.next_offset() > best_offset) {
       best_offset = attempt.next_offset();
       num_failures = 0;

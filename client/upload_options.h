@@ -15,6 +15,8 @@ namespace folio::client {
 struct UploadOptions {
   // Chosen by the server when empty.
   std::string document_id;
+  // What resumes an upload that another process began; chosen by the server when empty.
+  std::string upload_token;
   std::string display_name;
   // How the document is prefilled; the server's default when unset.
   std::optional<v1::AttentionStrategy> strategy;

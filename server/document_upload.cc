@@ -1,8 +1,35 @@
 #include "server/document_upload.h"
 
+#include <openssl/crypto.h>
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
 namespace folio::server {
+namespace {
+
+std::string FreshToken() {
+  std::random_device random;
+  std::string token;
+  for (int n = 0; n < 4; ++n) absl::StrAppend(&token, absl::Hex(random(), absl::kZeroPad8));
+  return token;
+}
+
+}  // namespace
+
+DocumentUpload::DocumentUpload(std::string name, std::string given_token,
+                               const Tokenizer& tokenizer)
+    : display_name(std::move(name)),
+      token(given_token.empty() ? FreshToken() : std::move(given_token)),
+      tokenizer_(tokenizer),
+      text_(tokenizer) {}
+
+bool DocumentUpload::HasToken(std::string_view other) const {
+  return other.size() == token.size() &&
+         CRYPTO_memcmp(other.data(), token.data(), token.size()) == 0;
+}
 
 absl::StatusOr<std::vector<int32_t>> DocumentUpload::Add(std::string_view part) {
   std::vector<int32_t> tokens;

@@ -28,8 +28,8 @@ class Uploader {
 // after a deletion. Thread-safe.
 class DocumentUpload final : public DocumentAttachment {
  public:
-  DocumentUpload(std::string name, const Tokenizer& tokenizer)
-      : display_name(std::move(name)), tokenizer_(tokenizer), text_(tokenizer) {}
+  // An empty token is replaced by a random one.
+  DocumentUpload(std::string name, std::string token, const Tokenizer& tokenizer);
 
   // Of a document that the server has opened.
   static std::shared_ptr<DocumentUpload> Of(const DocumentInfo& document) {
@@ -37,6 +37,8 @@ class DocumentUpload final : public DocumentAttachment {
   }
 
   const std::string display_name;
+  // What a connection must know to go on with the text.
+  const std::string token;
   const std::time_t create_time = std::time(nullptr);
 
   // Held for a whole part: parts are tokenised and appended one after the other. Prompt pool
@@ -49,6 +51,9 @@ class DocumentUpload final : public DocumentAttachment {
   // cut); nothing can be added then.
   absl::StatusOr<std::vector<int32_t>> Add(std::string_view part) FOLIO_REQUIRES(work_mu);
   absl::StatusOr<std::vector<int32_t>> Finish() FOLIO_REQUIRES(work_mu);
+
+  // Whether `other` is the token, in a time that does not tell how much of it is right.
+  bool HasToken(std::string_view other) const;
 
   // Of the text that has come so far.
   uint64_t size_bytes() const;

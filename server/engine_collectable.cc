@@ -7,6 +7,7 @@
 
 #include "engine/base/memory_info.h"
 #include "engine/base/mutex.h"
+#include "server/edge/edge.h"
 #include "server/metrics.h"
 
 namespace folio::server {
@@ -154,7 +155,35 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   return families;
 }
 
+class EdgeGauges final : public prometheus::Collectable {
+ public:
+  explicit EdgeGauges(const Edge* edge) : edge_(edge) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    std::vector<MetricFamily> families;
+    families.push_back(Family("folio_connections", "Connections of clients.", MetricType::Gauge));
+    Add(&families.back(), edge_->num_connections());
+    families.push_back(Family("folio_connections_limit", "Connections that there is room for.",
+                              MetricType::Gauge));
+    Add(&families.back(), edge_->limits().max_connections);
+    families.push_back(Family("folio_connections_closed_total",
+                              "Connections that were refused or closed, by reason.",
+                              MetricType::Counter));
+    for (const auto& [reason, count] : edge_->closed()) {
+      Add(&families.back(), static_cast<double>(count), {{"reason", reason}});
+    }
+    return families;
+  }
+
+ private:
+  const Edge* const edge_;
+};
+
 }  // namespace
+
+std::shared_ptr<prometheus::Collectable> Metrics::EdgeCollectable(const Edge* edge) {
+  return std::make_shared<EdgeGauges>(edge);
+}
 
 std::shared_ptr<prometheus::Collectable> Metrics::EngineCollectable(
     std::function<Engine*()> engine) {

@@ -70,7 +70,6 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, request));
   call->self_ = call;
   context->streams.Add();
-  call->StartSendInitialMetadata();
   if (grpc::Status refused = context->CheckAdmission(); !refused.ok()) {
     call->writes_.Finish(std::move(refused));
     return call.get();

@@ -1,6 +1,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -80,6 +81,14 @@ int Serve(ServerOptions options, const sigset_t& signals) {
   return device_failed.load() ? 1 : 0;
 }
 
+// Connections take descriptors; the usual soft limit is 1,024.
+void RaiseDescriptorLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,5 +97,6 @@ int main(int argc, char** argv) {
   if (ParseOptions(argc, argv, &options, &exit_code) == ParseResult::kExit) return exit_code;
   folio::server::SetUpLogging(options.log_level, options.log_json);
   signal(SIGPIPE, SIG_IGN);
+  RaiseDescriptorLimit();
   return Serve(options, BlockStopSignals());
 }

@@ -17,6 +17,8 @@
 
 namespace folio::server {
 
+class Edge;
+
 // Whether a document's keys and values were there when it was asked.
 enum class DocumentUse { kNone, kHit, kMiss };
 
@@ -39,6 +41,9 @@ class Metrics {
   // And the gauges of the engine, which is nullptr until the model is loaded.
   static std::shared_ptr<prometheus::Collectable> EngineCollectable(
       std::function<Engine*()> engine);
+
+  // And of the listener, which outlives it.
+  static std::shared_ptr<prometheus::Collectable> EdgeCollectable(const Edge* edge);
 
   // Lives as long as the metrics.
   const StrategyMetrics* ForStrategy(const std::string& strategy);

@@ -57,6 +57,13 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(CLI::PositiveNumber);
   app->add_option("--max-documents", options->engine.max_documents, "Documents held at a time")
       ->check(kAtLeastOne);
+  app->add_option("--max-connections", options->edge.max_connections,
+                  "Connections at a time, fewer if file descriptors are short; a new one takes the "
+                  "place of an idle one")
+      ->check(kAtLeastOne);
+  app->add_option("--max-connections-per-peer", options->edge.max_connections_per_peer,
+                  "Connections of one address; raise it behind a proxy")
+      ->check(kAtLeastOne);
   app->add_option("--drain-seconds", options->drain_seconds,
                   "How long running streams may go on after SIGTERM")
       ->check(kCount);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/runtime/engine.h"
+#include "server/limits.h"
 
 namespace folio::server {
 
@@ -21,6 +22,7 @@ struct ServerOptions {
   int max_receive_message_bytes = 4 << 20;
   // Events that one stream may hold for a client that does not read; more end it with ABORTED.
   int64_t max_stream_buffer_bytes = int64_t{1} << 20;
+  EdgeLimits edge;
   int drain_seconds = 30;
   // A step that lasts longer ends the server; 0: 120 s on a GPU, never on a CPU.
   int step_timeout_seconds = 0;

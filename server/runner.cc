@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/edge/edge.h"
 #include "server/services.h"
 #include "server/step_watchdog.h"
 
@@ -28,6 +29,11 @@ constexpr std::chrono::seconds kLastWrites{2};
 
 void SetArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(options.max_receive_message_bytes);
+  // 1.51 counts a compressed message before it inflates.
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
+  builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
+                              options.edge.connection.max_open_streams / 2);
   // Find dead peers during a long silence of the network; tolerate clients that ping too.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
@@ -62,6 +68,7 @@ struct Runner::State {
     health->SetServingStatus("readiness", ready);
     for (const char* service : kServices) health->SetServingStatus(service, ready);
   }
+  absl::Status Listen();
   absl::Status StartMetrics();
   absl::Status WritePortFile() const;
   // All calls have ended afterwards.
@@ -78,10 +85,12 @@ struct Runner::State {
   TextService text{&context};
   ControlService control{&context};
   std::shared_ptr<prometheus::Collectable> gauges;
+  std::shared_ptr<prometheus::Collectable> edge_gauges;
   std::unique_ptr<prometheus::Exposer> exposer;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<Edge> edge;
   std::unique_ptr<StepWatchdog> watchdog;
-  int grpc_port = 0;
   int metrics_port = 0;
 };
 
@@ -106,13 +115,26 @@ void Runner::State::StopServer() {
   if (server == nullptr) return;
   server->Shutdown(std::chrono::system_clock::now());
   server->Wait();
+  if (edge != nullptr) edge->Stop();
+}
+
+// gRPC is built before: it serves what the edge hands over.
+absl::Status Runner::State::Listen() {
+  auto started = Edge::Start(options.listen, options.edge, context.clock, [this](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
+  if (!started.ok()) return started.status();
+  edge = *std::move(started);
+  return absl::OkStatus();
 }
 
 std::shared_ptr<grpc::Channel> Runner::InProcessChannel() {
   return state_->server->InProcessChannel(grpc::ChannelArguments());
 }
 
-int Runner::grpc_port() const { return state_->grpc_port; }
+int Runner::grpc_port() const { return state_->edge->port(); }
 int Runner::metrics_port() const { return state_->metrics_port; }
 
 absl::Status Runner::State::StartMetrics() {
@@ -127,6 +149,8 @@ absl::Status Runner::State::StartMetrics() {
   gauges = Metrics::EngineCollectable([this] { return context.engine(); });
   exposer->RegisterCollectable(metrics.registry());
   exposer->RegisterCollectable(gauges);
+  edge_gauges = Metrics::EdgeCollectable(edge.get());
+  exposer->RegisterCollectable(edge_gauges);
   return absl::OkStatus();
 }
 
@@ -151,7 +175,7 @@ absl::Status Runner::State::WritePortFile() const {
   const std::string temporary = options.port_file + ".tmp";
   {
     std::ofstream file(temporary);
-    file << "{\"grpc\": " << grpc_port << ", \"metrics\": " << metrics_port << "}\n";
+    file << "{\"grpc\": " << edge->port() << ", \"metrics\": " << metrics_port << "}\n";
     if (!file.flush()) {
       return absl::UnavailableError(absl::StrCat("cannot write ", options.port_file));
     }
@@ -166,19 +190,18 @@ absl::Status Runner::Start() {
   State& s = *state_;
   grpc::ServerBuilder builder;
   SetArguments(s.options, &builder);
-  builder.AddListeningPort(s.options.listen, grpc::InsecureServerCredentials(), &s.grpc_port);
+  s.acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      grpc::InsecureServerCredentials());
   builder.RegisterService(&s.inference);
   builder.RegisterService(&s.documents);
   builder.RegisterService(&s.text);
   builder.RegisterService(&s.control);
   s.server = builder.BuildAndStart();
-  if (s.server == nullptr || s.grpc_port == 0) {
-    s.server = nullptr;
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", s.options.listen, "; see --listen"));
-  }
+  if (s.server == nullptr) return absl::UnavailableError("gRPC does not start");
   s.SetReady(false);
   s.server->GetHealthCheckService()->SetServingStatus("liveness", true);
+  if (absl::Status listening = s.Listen(); !listening.ok()) return listening;
   if (absl::Status started = s.StartMetrics(); !started.ok()) return started;
   return s.WritePortFile();
 }
@@ -192,7 +215,7 @@ absl::Status Runner::LoadModel() {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
   s.context.set_engine(s.engine.get());
-  LogModel(*s.engine, s.grpc_port);
+  LogModel(*s.engine, s.edge->port());
   s.WatchSteps();
   s.SetReady(true);
   return absl::OkStatus();

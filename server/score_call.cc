@@ -28,7 +28,6 @@ ScoreCall* ScoreCall::Start(ServiceContext* context) {
   std::shared_ptr<ScoreCall> call(new ScoreCall(context));
   call->self_ = call;
   context->streams.Add();
-  call->StartSendInitialMetadata();
   if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
     call->writes_.Finish(std::move(refused));
     return call.get();

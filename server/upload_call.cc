@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMinTokenBytes = 16;
+constexpr size_t kMaxTokenBytes = 128;
 constexpr std::chrono::milliseconds kProgressInterval{100};
 
 double Seconds(SteadyTime from, SteadyTime to) {
@@ -61,7 +63,6 @@ UploadCall* UploadCall::Start(ServiceContext* context) {
   std::shared_ptr<UploadCall> call(new UploadCall(context));
   call->self_ = call;
   context->streams.Add();
-  call->StartSendInitialMetadata();
   if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
     call->writes_.Finish(std::move(refused));
     return call.get();
@@ -134,6 +135,11 @@ grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
     return BadField("header.display_name", absl::StrCat("has ", header.display_name().size(),
                                                         " bytes, the limit is ", kMaxNameBytes));
   }
+  const size_t token_bytes = header.upload_token().size();
+  if (token_bytes != 0 && (token_bytes < kMinTokenBytes || token_bytes > kMaxTokenBytes)) {
+    return BadField("header.upload_token", absl::StrCat("has ", token_bytes, " bytes, must have ",
+                                                        kMinTokenBytes, " to ", kMaxTokenBytes));
+  }
   return Open(header);
 }
 
@@ -142,14 +148,23 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
       engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
   if (!attention.ok()) return BadAttention(attention.status(), "header.");
   const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
-  const auto opened = engine_->OpenDocument(
-      id, *attention,
-      std::make_shared<DocumentUpload>(header.display_name(), engine_->tokenizer()));
+  const auto fresh = std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(),
+                                                      engine_->tokenizer());
+  const auto opened = engine_->OpenDocument(id, *attention, fresh);
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   }
   if (absl::IsInvalidArgument(opened.status())) return BadAttention(opened.status(), "header.");
   if (!opened.ok()) return context_->Refusal(opened.status());
+  const auto begun_upload = DocumentUpload::Of(*opened);
+  if (begun_upload != fresh && opened->state == DocumentState::kUploading &&
+      !begun_upload->HasToken(header.upload_token())) {
+    return ToGrpcStatus(
+        absl::PermissionDeniedError(absl::StrCat(
+            "document '", id, "' is being uploaded; to go on with it, header.upload_token must be ",
+            "what `created` gave to the one who began it")),
+        {"UPLOAD_TOKEN_MISMATCH", {}, {}});
+  }
   // An upload that goes on need not repeat its strategy.
   const AttentionSpec& begun = opened->attention;
   if (header.has_strategy() && begun.strategy != attention->strategy) {
@@ -161,7 +176,7 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
                                                     id, "' was begun with another one"));
   }
   const auto subject = std::make_shared<const Subject>(
-      Subject{opened->handle, DocumentUpload::Of(*opened), begun.strategy.name, header.detach()});
+      Subject{opened->handle, begun_upload, begun.strategy.name, header.detach()});
   DocumentUpload& upload = *subject->upload;
   MutexLock work_lock(&upload.work_mu);
   // Events wait behind `created`: the pump takes this lock too.
@@ -175,6 +190,7 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
   v1::UploadDocumentEvent event;
   event.mutable_created()->set_document_id(id);
   event.mutable_created()->set_next_offset(upload.size_bytes());
+  event.mutable_created()->set_upload_token(upload.token);
   writes_.Push(std::move(event));
   return grpc::Status::OK;
 }
@@ -302,9 +318,9 @@ void UploadCall::Stop(const absl::Status& status) { writes_.Finish(ToGrpcStatus(
 
 void UploadCall::PauseUnlessDetached() {
   context_->pool.Post([call = shared_from_this()] {
-    const auto subject = [&call] {
+    const auto subject = [&call]() -> std::shared_ptr<const Subject> {
       MutexLock lock(&call->mu_);
-      return call->subject_;
+      return call->all_received_ ? nullptr : call->subject_;
     }();
     if (subject == nullptr || subject->detach) return;
     DocumentUpload& upload = *subject->upload;

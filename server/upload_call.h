@@ -57,7 +57,8 @@ class UploadCall final
 
   void OnProgress(const PrefillEvent& prefill);
   void SendReady();
-  // The client is gone: stops the prefill unless it should go on. Posts to the prompt pool.
+  // The client is gone: stops the prefill, unless the text is complete or it should go on anyway.
+  // Posts to the prompt pool.
   void PauseUnlessDetached();
 
   ServiceContext* const context_;

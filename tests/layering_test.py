@@ -64,6 +64,13 @@ class Layering(unittest.TestCase):
             return parts[0] not in ("client", "loadtest") and "cuda" not in header
         self.assertEqual(violations("server", allowed), [])
 
+    def test_the_edge_knows_sockets_and_frames_only(self):
+        def allowed(_, header):
+            return not NETWORK.match(header) and header.startswith(
+                ("absl/", "engine/base/", "engine/types/", "server/edge/", "server/limits.h", "server/clock.h")) or "/" not in header \
+                or header.startswith(("sys/", "netinet/"))
+        self.assertEqual(violations("server/edge", allowed), [])
+
     def test_client_and_load_generator_see_the_api_only(self):
         # `folio plan` works offline, from config.json and formulas.
         def allowed(path, header):

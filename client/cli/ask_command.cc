@@ -83,10 +83,11 @@ absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags, const Attenti
   Attention uploaded = attention;
   // Truncation reads the text anew for each question; no cache of it is of use.
   if (uploaded.strategy && uploaded.strategy->has_truncation()) uploaded.strategy.reset();
-  const absl::StatusOr<std::string> id = ContentId(**source, uploaded);
+  const absl::StatusOr<ContentId> id = ContentIdOf(**source, uploaded);
   if (!id.ok()) return AsFileError(id.status());
   client::UploadOptions options;
-  options.document_id = *id;
+  options.document_id = id->document_id;
+  options.upload_token = id->upload_token;
   options.display_name = std::filesystem::path(flags.document).filename().string();
   options.strategy = uploaded.strategy;
   options.position = uploaded.position;

@@ -21,7 +21,7 @@ struct FreeDigest {
 
 }  // namespace
 
-absl::StatusOr<std::string> ContentId(const client::DocumentSource& source,
+absl::StatusOr<ContentId> ContentIdOf(const client::DocumentSource& source,
                                       const Attention& attention) {
   const absl::Status failed = absl::InternalError("SHA-256 is not available");
   const std::unique_ptr<EVP_MD_CTX, FreeDigest> context(EVP_MD_CTX_new());
@@ -44,7 +44,8 @@ absl::StatusOr<std::string> ContentId(const client::DocumentSource& source,
     return failed;
   }
   digest.resize(num_bytes);
-  return absl::StrCat("doc-", absl::BytesToHexString(digest).substr(0, kIdDigits));
+  const std::string digits = absl::BytesToHexString(digest);
+  return ContentId{absl::StrCat("doc-", digits.substr(0, kIdDigits)), digits.substr(kIdDigits)};
 }
 
 }  // namespace folio::cli

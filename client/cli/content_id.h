@@ -9,10 +9,17 @@
 
 namespace folio::cli {
 
-// "doc-" and 40 hexadecimal digits of the SHA-256 of the bytes, strategy and positions: equal for
-// equal text under equal ones, so that a second question finds the document of the first. Errors:
-// of reading the source; INTERNAL if the hash function fails.
-absl::StatusOr<std::string> ContentId(const client::DocumentSource& source,
+// Of the SHA-256 of the bytes, strategy and positions.
+struct ContentId {
+  // "doc-" and 40 hexadecimal digits: equal for equal text under equal strategies, so that a second
+  // question finds the document of the first.
+  std::string document_id;
+  // The other 24 digits: who has the text can resume its upload, who has the id cannot.
+  std::string upload_token;
+};
+
+// Errors: of reading the source; INTERNAL if the hash function fails.
+absl::StatusOr<ContentId> ContentIdOf(const client::DocumentSource& source,
                                       const Attention& attention);
 
 }  // namespace folio::cli

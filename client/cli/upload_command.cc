@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cli/attention_flags.h"
 #include "client/cli/command.h"
+#include "client/cli/content_id.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
 #include "client/cli/upload_progress.h"
@@ -28,7 +29,12 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
   client::UploadOptions options;
-  options.document_id = flags.id;
+  if (!flags.id.empty()) {
+    const absl::StatusOr<ContentId> content = ContentIdOf(**source, *attention);
+    if (!content.ok()) return AsFileError(content.status());
+    options.document_id = flags.id;
+    options.upload_token = content->upload_token;
+  }
   options.display_name =
       flags.name.empty() ? std::filesystem::path(flags.file).filename().string() : flags.name;
   options.strategy = attention->strategy;

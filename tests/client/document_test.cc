@@ -58,7 +58,7 @@ TEST(ContentId, DependsOnTextAndStrategyOnly) {
   const auto id = [](const std::string& text, const std::string& strategy) {
     cli::Attention chosen;
     if (!strategy.empty()) chosen.strategy = *ParseStrategy(strategy);
-    return cli::ContentId(TextSource(text), chosen).value();
+    return cli::ContentIdOf(TextSource(text), chosen).value().document_id;
   };
   EXPECT_EQ(id("text", "full"), id("text", "full"));
   EXPECT_NE(id("text", "full"), id("text", "long_heads"));

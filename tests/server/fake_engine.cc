@@ -79,7 +79,14 @@ absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<
     FOLIO_RETURN_IF_ERROR(CheckFinished(document));
   }
   FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(spec.attention, {}));
-  return Add(std::move(spec), std::move(sink));
+  const std::optional<DocumentHandle> document = spec.document;
+  const RequestId id = Add(std::move(spec), std::move(sink));
+  if (echo_ && document.has_value()) {
+    const auto text = tokenizer_.Decode(documents_.at(document->incarnation).tokens);
+    EmitTo(&requests_[id], DeltaEvent{*text, {FakeTokenizer::kFirstByte}, {}, {}});
+    EmitTo(&requests_[id], CompletedEvent{});
+  }
+  return id;
 }
 
 FakeEngine::Request* FakeEngine::Running(RequestId id) {
@@ -292,9 +299,19 @@ void FakeEngine::WaitForAppends(int count) {
   while (num_appends_ < count) changed_.Wait(&mu_);
 }
 
+void FakeEngine::EchoDocuments() {
+  MutexLock lock(&mu_);
+  echo_ = true;
+}
+
 void FakeEngine::WaitForPause(const std::string& id) {
   MutexLock lock(&mu_);
   while (!DocumentOf(id).paused) changed_.Wait(&mu_);
+}
+
+bool FakeEngine::IsPaused(const std::string& id) const {
+  MutexLock lock(&mu_);
+  return DocumentOf(id).paused;
 }
 
 void FakeEngine::WaitForState(const std::string& id, DocumentState state) {

@@ -64,6 +64,8 @@ class FakeEngine final : public Engine {
   void set_stats(const EngineStats& stats);
   void RefuseSubmit(absl::Status status);
   void HoldPrefill();
+  // Questions about a document are answered at once, with its text.
+  void EchoDocuments();
   // Blocks until `count` requests came in; the spec of the last one of them.
   GenerateSpec WaitForRequest(RequestId count = 1);
   // Emits for request 1 unless told otherwise; nothing after the last event.
@@ -75,6 +77,7 @@ class FakeEngine final : public Engine {
   // Blocks until AppendToDocument was called so often, whatever came of it.
   void WaitForAppends(int count);
   void WaitForPause(const std::string& id);
+  bool IsPaused(const std::string& id) const;
   void WaitForState(const std::string& id, DocumentState state);
   std::vector<int32_t> DocumentTokens(const std::string& id) const;
   int num_running() const;
@@ -111,6 +114,7 @@ class FakeEngine final : public Engine {
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
+  bool echo_ FOLIO_GUARDED_BY(mu_) = false;
   bool draining_ FOLIO_GUARDED_BY(mu_) = false;
   int num_appends_ FOLIO_GUARDED_BY(mu_) = 0;
 };

@@ -50,6 +50,35 @@ int Health(TestServer* server, const std::string& service) {
   return status.ok() && response.size() == 2 ? response[1] : 0;
 }
 
+// A refusal sends no headers first, so that the retry policy of a client's channel applies to it.
+TEST(Lifecycle, RefusalsAreRetriedByGrpcItself) {
+  TestServer server(WithMetrics(), TestServer::Model::kNotLoaded);
+  grpc::ChannelArguments arguments;
+  arguments.SetServiceConfigJSON(R"({"methodConfig": [{"name": [{}], "retryPolicy": {
+      "maxAttempts": 5, "initialBackoff": "0.2s", "maxBackoff": "5s", "backoffMultiplier": 3,
+      "retryableStatusCodes": ["UNAVAILABLE"]}}]})");
+  const auto channel =
+      grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", server.runner().grpc_port()),
+                                grpc::InsecureChannelCredentials(), arguments);
+  Generate generate(channel, Ask("hello"));
+  Upload upload(channel);
+  upload.Header("book");
+  upload.Chunk(0, "abc");
+  upload.FinishUpload();
+  const std::string loading = R"(folio_requests_rejected_total{reason="loading"})";
+  while (server.Metric(loading) < 2) {
+  }
+  server.Load();
+  EXPECT_TRUE(upload.Finish().ok());
+  std::thread engine([&server] {
+    server.engine().WaitForRequest();
+    server.engine().Emit(Completed(1));
+  });
+  EXPECT_TRUE(generate.Finish().ok());  // gRPC tries again while somebody reads
+  engine.join();
+  EXPECT_GE(server.Metric(loading), 2);
+}
+
 TEST(Lifecycle, HealthFollowsTheModelAndTheDrain) {
   TestServer server({}, TestServer::Model::kNotLoaded);
   const std::vector<std::string> following = {"",

@@ -114,6 +114,7 @@ void Upload::Header(const v1::DocumentHeader& header) {
 void Upload::Header(const std::string& id) {
   v1::DocumentHeader header;
   header.set_document_id(id);
+  header.set_upload_token(kUploadToken);
   Header(header);
 }
 

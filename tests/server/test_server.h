@@ -79,6 +79,9 @@ class Generate {
   uint64_t next_sequence_ = 0;
 };
 
+// What the uploads of a test show that begin with an id alone: one client, on several connections.
+inline constexpr char kUploadToken[] = "a secret of the test";
+
 // One UploadDocument call of a client.
 class Upload {
  public:

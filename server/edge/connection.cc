@@ -1,0 +1,94 @@
+#include "server/edge/connection.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+namespace folio::server {
+namespace {
+
+constexpr size_t kReadBytes = 64 << 10;
+// Others get their turn.
+constexpr int kMaxReads = 8;
+// RFC 9113, section 7.
+constexpr char kEnhanceYourCalm = 0xb;
+
+bool WouldWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+// Source: RFC 9113, section 6.8. The last stream is the highest there can be: calls that ended are
+// not to be sent again.
+std::string GoAway(const std::string& reason) {
+  const std::string why = reason.substr(0, 200);
+  std::string frame(9, '\0');
+  frame[2] = static_cast<char>(8 + why.size());
+  frame[3] = static_cast<char>(FrameType::kGoAway);
+  frame += std::string("\x7f\xff\xff\xff\0\0\0", 7) + kEnhanceYourCalm;
+  frame += why;
+  return frame;
+}
+
+}  // namespace
+
+bool Connection::Send(int to, std::string_view bytes, Flow* flow) {
+  const ssize_t sent = ::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && !WouldWait()) return false;
+  flow->waiting = bytes.substr(sent < 0 ? 0 : static_cast<size_t>(sent));
+  return true;
+}
+
+template <typename Look>
+bool Connection::MoveOne(int from, int to, Flow* flow, Look look) {
+  std::array<char, kReadBytes> buffer;
+  if (!flow->waiting.empty() && !Send(to, std::string(std::move(flow->waiting)), flow))
+    return false;
+  for (int n = 0; n < kMaxReads && flow->waiting.empty() && !flow->ended; ++n) {
+    const ssize_t count = ::recv(from, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (count < 0) return WouldWait();
+    flow->ended = count == 0;
+    if (flow->ended) break;
+    const std::string_view bytes(buffer.data(), static_cast<size_t>(count));
+    if (!look(bytes) || !Send(to, bytes, flow)) return false;
+  }
+  if (flow->ended && flow->waiting.empty() && !flow->shut) {
+    ::shutdown(to, SHUT_WR);
+    flow->shut = true;
+  }
+  return true;
+}
+
+bool Connection::Move(SteadyTime now) {
+  const bool was_idle = idle();
+  const bool up = MoveOne(client_.get(), server_.get(), &to_server_, [&](std::string_view bytes) {
+    const absl::Status allowed = guard_.FromClient(bytes, now);
+    if (!allowed.ok()) Refuse(allowed);
+    return allowed.ok();
+  });
+  const bool down = MoveOne(server_.get(), client_.get(), &to_client_, [&](std::string_view bytes) {
+    guard_.FromServer(bytes);
+    return true;
+  });
+  if (!was_idle || !idle()) idle_since_ = now;
+  return up && down && !to_client_.shut;
+}
+
+void Connection::Refuse(const absl::Status& why) {
+  refusal_ = why;
+  if (!guard_.between_server_frames() || !to_client_.waiting.empty()) return;
+  const std::string frame = GoAway(std::string(why.message()));
+  Send(client_.get(), frame, &to_client_);
+  ::shutdown(client_.get(), SHUT_WR);
+}
+
+uint32_t Connection::client_events() const {
+  return (to_server_.waiting.empty() && !to_server_.ended ? EPOLLIN : 0u) |
+         (to_client_.waiting.empty() ? 0u : EPOLLOUT);
+}
+
+uint32_t Connection::server_events() const {
+  return (to_client_.waiting.empty() && !to_client_.ended ? EPOLLIN : 0u) |
+         (to_server_.waiting.empty() ? 0u : EPOLLOUT);
+}
+
+}  // namespace folio::server

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/types/request.h"
+#include "server/edge/fd.h"
+#include "server/edge/frame_guard.h"
+#include "server/limits.h"
+
+namespace folio::server {
+
+// One connection of a client, and the socket behind which gRPC serves it: bytes pass unchanged, in
+// both directions, for as long as the guard agrees. Holds little: what one side does not take at
+// once stops the other. One thread; both sockets do not block.
+class Connection {
+ public:
+  Connection(Fd client, Fd server, std::string peer, const ConnectionLimits& limits, SteadyTime now)
+      : client_(std::move(client)),
+        server_(std::move(server)),
+        peer_(std::move(peer)),
+        began_(now),
+        idle_since_(now),
+        guard_(limits) {}
+
+  // Moves what can be moved. False: nothing more will be, and `refusal` says whether that is the
+  // guard's doing.
+  bool Move(SteadyTime now);
+  // Tells the client why, as far as HTTP/2 allows it here, and stops reading.
+  void Refuse(const absl::Status& why);
+
+  // What to wait for: EPOLLIN, EPOLLOUT.
+  uint32_t client_events() const;
+  uint32_t server_events() const;
+
+  int client_fd() const { return client_.get(); }
+  int server_fd() const { return server_.get(); }
+  const std::string& peer() const { return peer_; }
+  const FrameGuard& guard() const { return guard_; }
+  const absl::Status& refusal() const { return refusal_; }
+  SteadyTime began() const { return began_; }
+  // Since when it has had no call.
+  SteadyTime idle_since() const { return idle_since_; }
+  bool idle() const { return guard_.num_streams() == 0; }
+  // gRPC has closed its side, and all of it was sent.
+  bool server_done() const { return to_client_.shut; }
+
+ private:
+  struct Flow {
+    std::string waiting;  // read, not yet taken by the other side
+    bool ended = false;   // the reader's end was seen
+    bool shut = false;    // and told to the other side
+  };
+  // False: broken, or refused.
+  template <typename Look>
+  bool MoveOne(int from, int to, Flow* flow, Look look);
+  static bool Send(int to, std::string_view bytes, Flow* flow);
+
+  const Fd client_;
+  const Fd server_;
+  const std::string peer_;
+  const SteadyTime began_;
+  SteadyTime idle_since_;
+  FrameGuard guard_;
+  absl::Status refusal_;
+  Flow to_server_;
+  Flow to_client_;
+};
+
+}  // namespace folio::server

@@ -1,0 +1,347 @@
+#include "server/edge/edge.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
+namespace folio::server {
+namespace {
+
+constexpr int kBacklog = 1024;
+constexpr int kMaxEvents = 128;
+constexpr std::chrono::milliseconds kSweepInterval{500};
+constexpr std::chrono::seconds kLastWrites{2};
+// What epoll says of an event: the wake-up, a listener, or a connection.
+constexpr uint64_t kWake = 0;
+constexpr uint64_t kFirstListener = 1;
+constexpr uint64_t kFirstConnection = 1 << 8;
+
+struct AddressOfHost {
+  std::string host;
+  std::string port;
+};
+
+absl::StatusOr<AddressOfHost> ParseAddress(const std::string& listen) {
+  const size_t colon = listen.rfind(':');
+  uint32_t port = 0;
+  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port) ||
+      port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot listen on '", listen, "': HOST:PORT is expected, with a port up to 65535"));
+  }
+  std::string host = listen.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  return AddressOfHost{host, listen.substr(colon + 1)};
+}
+
+std::string NumericHost(const sockaddr_storage& address, socklen_t size, std::string* port) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> service{};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(), host.size(),
+                    service.data(), service.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "unknown";
+  }
+  *port = service.data();
+  return host.data();
+}
+
+// The two ends of a connection between this listener and gRPC. The address of the client becomes
+// the name of the first one, so that gRPC's peer() says who called.
+bool ConnectedPair(const std::string& peer, uint64_t id, Fd* outer, Fd* inner) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return false;
+  *outer = Fd(ends[0]);
+  *inner = Fd(ends[1]);
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string text = absl::StrCat(peer, "#", ::getpid(), ".", id);
+  const size_t size = std::min(text.size(), sizeof(name.sun_path) - 1);
+  std::memcpy(name.sun_path + 1, text.data(), size);
+  // Without a name it works as well.
+  (void)::bind(outer->get(), reinterpret_cast<const sockaddr*>(&name),
+               static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size));
+  return true;
+}
+
+// Each connection takes three descriptors: the client's, and a pair between this listener and gRPC.
+// Some are left to everything else.
+EdgeLimits WithinDescriptors(EdgeLimits limits) {
+  constexpr rlim_t kOthers = 128;
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return limits;
+  const rlim_t room = descriptors.rlim_cur > kOthers ? (descriptors.rlim_cur - kOthers) / 3 : 0;
+  const auto most = static_cast<int>(std::clamp<rlim_t>(room, 1, 1 << 30));
+  limits.max_connections = std::min(limits.max_connections, most);
+  return limits;
+}
+
+Fd SpareDescriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Edge>> Edge::Start(const std::string& listen,
+                                                  const EdgeLimits& limits, Clock clock,
+                                                  Handover handover) {
+  std::unique_ptr<Edge> edge(new Edge(limits, std::move(clock), std::move(handover)));
+  FOLIO_RETURN_IF_ERROR(edge->Listen(listen));
+  edge->thread_ = std::thread([edge = edge.get()] { edge->Main(); });
+  return edge;
+}
+
+Edge::Edge(const EdgeLimits& limits, Clock clock, Handover handover)
+    : limits_(WithinDescriptors(limits)),
+      clock_(std::move(clock)),
+      handover_(std::move(handover)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      spare_(SpareDescriptor()),
+      next_id_(kFirstConnection) {
+  for (const char* reason :
+       {"abuse", "descriptors", "handshake", "idle", "limit", "partial_messages"}) {
+    closed_[reason] = 0;
+  }
+}
+
+void Edge::Stop() {
+  if (!thread_.joinable()) return;
+  {
+    MutexLock lock(&mu_);
+    ending_ = true;
+  }
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+int Edge::num_connections() const {
+  MutexLock lock(&mu_);
+  return num_connections_;
+}
+
+ClosedConnections Edge::closed() const {
+  MutexLock lock(&mu_);
+  return closed_;
+}
+
+bool Edge::Ending() {
+  MutexLock lock(&mu_);
+  return ending_;
+}
+
+void Edge::Count(const std::string& why) {
+  MutexLock lock(&mu_);
+  ++closed_[why];
+}
+
+absl::Status Edge::Listen(const std::string& listen) {
+  FOLIO_ASSIGN_OR_RETURN(const AddressOfHost address, ParseAddress(listen));
+  if (!epoll_.valid() || !wake_.valid()) return absl::UnavailableError("no file descriptors left");
+  Watch(wake_.get(), EPOLLIN, kWake, /*is_new=*/true);
+  if (const absl::Status bound = Bind(address.host, address.port); !bound.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", listen, " (", bound.message(), "); see --listen"));
+  }
+  for (size_t n = 0; n < listeners_.size(); ++n) {
+    Watch(listeners_[n].get(), EPOLLIN, kFirstListener + n, /*is_new=*/true);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Edge::Bind(const std::string& host, const std::string& port) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE;
+  addrinfo* found = nullptr;
+  const int error =
+      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return absl::UnavailableError(::gai_strerror(error));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
+  // Of several addresses of a name (localhost) the first, and the others on the same port if it was
+  // given.
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    if (!listeners_.empty() && port == "0") break;
+    Fd socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (::bind(socket.get(), one->ai_addr, one->ai_addrlen) != 0 ||
+        ::listen(socket.get(), kBacklog) != 0) {
+      continue;
+    }
+    sockaddr_storage bound{};
+    socklen_t size = sizeof(bound);
+    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
+    std::string bound_port;
+    NumericHost(bound, size, &bound_port);
+    if (listeners_.empty()) (void)absl::SimpleAtoi(bound_port, &port_);
+    listeners_.push_back(std::move(socket));
+  }
+  return listeners_.empty() ? absl::UnavailableError(std::strerror(errno)) : absl::OkStatus();
+}
+
+void Edge::Watch(int fd, uint32_t events, uint64_t id, bool is_new) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = id;
+  ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+}
+
+void Edge::Main() {
+  std::array<epoll_event, kMaxEvents> events;
+  SteadyTime next_sweep = std::chrono::steady_clock::now();
+  SteadyTime end = SteadyTime::max();
+  for (;;) {
+    const int count = ::epoll_wait(epoll_.get(), events.data(), kMaxEvents,
+                                   static_cast<int>(kSweepInterval.count()));
+    for (int n = 0; n < count; ++n) {
+      const uint64_t id = events[static_cast<size_t>(n)].data.u64;
+      if (id >= kFirstConnection) {
+        OnEvents(id);
+      } else if (id >= kFirstListener && id - kFirstListener < listeners_.size()) {
+        Accept(listeners_[id - kFirstListener].get());
+      }
+    }
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (now >= next_sweep) {
+      Sweep();
+      next_sweep = now + kSweepInterval;
+    }
+    if (end == SteadyTime::max() && Ending()) {
+      listeners_.clear();
+      wake_.Close();
+      end = now + kLastWrites;
+    }
+    if (end != SteadyTime::max() && (connections_.empty() || now >= end)) return;
+  }
+}
+
+void Edge::Accept(int listener) {
+  for (int n = 0; n < kMaxEvents; ++n) {
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
+    Fd client(::accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
+                        SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client.valid()) {
+      if (errno == EMFILE || errno == ENFILE) TurnAway(listener);
+      return;
+    }
+    const int on = 1;
+    ::setsockopt(client.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    std::string port;
+    const std::string host = NumericHost(address, size, &port);
+    if (!MakeRoom(host)) {
+      Count("limit");
+      continue;
+    }
+    Fd outer;
+    Fd inner;
+    if (!ConnectedPair(absl::StrCat(host, ":", port), next_id_, &outer, &inner)) {
+      Count("descriptors");
+      continue;
+    }
+    const uint64_t id = next_id_++;
+    auto& connection = connections_[id] = std::make_unique<Connection>(
+        std::move(client), std::move(outer), host, limits_.connection, clock_());
+    Watch(connection->client_fd(), connection->client_events(), id, /*is_new=*/true);
+    Watch(connection->server_fd(), connection->server_events(), id, /*is_new=*/true);
+    ++of_address_[host];
+    {
+      MutexLock lock(&mu_);
+      ++num_connections_;
+    }
+    handover_(inner.Release());
+  }
+}
+
+void Edge::TurnAway(int listener) {
+  spare_.Close();
+  const Fd unlucky(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (unlucky.valid()) Count("descriptors");
+  spare_ = SpareDescriptor();
+}
+
+bool Edge::MakeRoom(const std::string& address) {
+  const auto same = of_address_.find(address);
+  const bool peer_full =
+      same != of_address_.end() && same->second >= limits_.max_connections_per_peer;
+  if (!peer_full && static_cast<int>(connections_.size()) < limits_.max_connections) return true;
+  auto longest = connections_.end();
+  for (auto it = connections_.begin(); it != connections_.end(); ++it) {
+    const Connection& one = *it->second;
+    if (!one.idle() || (peer_full && one.peer() != address)) continue;
+    if (longest == connections_.end() || one.idle_since() < longest->second->idle_since()) {
+      longest = it;
+    }
+  }
+  if (longest == connections_.end()) return false;
+  Close(longest, "idle");
+  return true;
+}
+
+void Edge::OnEvents(uint64_t id) {
+  const auto it = connections_.find(id);
+  if (it == connections_.end()) return;  // closed by an event before
+  Connection& connection = *it->second;
+  if (!connection.Move(clock_())) {
+    Close(it, connection.refusal().ok() ? "" : "abuse");
+    return;
+  }
+  Watch(connection.client_fd(), connection.client_events(), id, /*is_new=*/false);
+  Watch(connection.server_fd(), connection.server_events(), id, /*is_new=*/false);
+}
+
+void Edge::Sweep() {
+  const SteadyTime now = clock_();
+  const auto handshake = std::chrono::seconds(limits_.handshake_seconds);
+  int64_t partial_bytes = 0;
+  auto most = connections_.end();
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    const Connection& one = *it->second;
+    if (!one.guard().has_begun() && now - one.began() > handshake) {
+      it = Close(it, "handshake");
+      continue;
+    }
+    const int64_t held = one.guard().partial_message_bytes();
+    partial_bytes += held;
+    if (most == connections_.end() || held > most->second->guard().partial_message_bytes()) {
+      most = it;
+    }
+    ++it;
+  }
+  if (partial_bytes <= limits_.max_partial_message_bytes || most == connections_.end()) return;
+  most->second->Refuse(absl::ResourceExhaustedError(
+      "the server holds too much of messages that have not come whole"));
+  Close(most, "partial_messages");
+}
+
+Edge::Connections::iterator Edge::Close(Connections::iterator connection, const std::string& why) {
+  if (!why.empty()) Count(why);
+  const auto same = of_address_.find(connection->second->peer());
+  if (--same->second == 0) of_address_.erase(same);
+  {
+    MutexLock lock(&mu_);
+    --num_connections_;
+  }
+  return connections_.erase(connection);
+}
+
+}  // namespace folio::server

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "server/clock.h"
+#include "server/edge/connection.h"
+#include "server/edge/fd.h"
+#include "server/limits.h"
+
+namespace folio::server {
+
+// How often connections were refused or closed, by reason: no descriptors, too many connections
+// (limit), room for a new one (idle), no HTTP/2 in time (handshake), what FrameGuard refuses
+// (abuse), too much of unfinished messages in all (partial_messages).
+using ClosedConnections = std::map<std::string, int64_t>;
+
+// The listener in front of gRPC: accepts connections up to the limits, and passes their bytes
+// through guards on a thread of its own (Connection). gRPC 1.51's own listener stops for good when
+// descriptors run out; this one never does.
+class Edge {
+ public:
+  // Takes over a connected socket, and serves it.
+  using Handover = std::function<void(int fd)>;
+
+  // `listen`: HOST:PORT, [IPv6]:PORT; port 0: a free one. Errors: INVALID_ARGUMENT (address),
+  // UNAVAILABLE (cannot be bound).
+  static absl::StatusOr<std::unique_ptr<Edge>> Start(const std::string& listen,
+                                                     const EdgeLimits& limits, Clock clock,
+                                                     Handover handover);
+  ~Edge() { Stop(); }
+  // Listens no more, waits a moment for what gRPC has closed to be sent, and closes everything.
+  void Stop();
+
+  int port() const { return port_; }
+  // As descriptors allow them.
+  const EdgeLimits& limits() const { return limits_; }
+  int num_connections() const;
+  ClosedConnections closed() const;
+
+ private:
+  using Connections = std::map<uint64_t, std::unique_ptr<Connection>>;  // in the order they came
+
+  Edge(const EdgeLimits& limits, Clock clock, Handover handover);
+  absl::Status Listen(const std::string& listen);
+  absl::Status Bind(const std::string& host, const std::string& port);
+
+  void Main();
+  void Accept(int listener);
+  // Without descriptors: takes the waiting client with the spare one, and closes it.
+  void TurnAway(int listener);
+  void Open(Fd client, std::string address);
+  // Makes room for one more of this address; false: there is none.
+  bool MakeRoom(const std::string& address);
+  void OnEvents(uint64_t id);
+  // Old ones that never said anything; the one that holds most, if all hold too much.
+  void Sweep();
+  void Watch(int fd, uint32_t events, uint64_t id, bool is_new) const;
+  Connections::iterator Close(Connections::iterator connection, const std::string& why);
+  void Count(const std::string& why);
+  bool Ending();
+
+  const EdgeLimits limits_;
+  const Clock clock_;
+  const Handover handover_;
+  int port_ = 0;
+  Fd epoll_;
+  Fd wake_;
+  Fd spare_;
+  std::vector<Fd> listeners_;
+  // Of the thread alone.
+  Connections connections_;
+  std::map<std::string, int> of_address_;
+  uint64_t next_id_;
+
+  mutable Mutex mu_;
+  bool ending_ FOLIO_GUARDED_BY(mu_) = false;
+  int num_connections_ FOLIO_GUARDED_BY(mu_) = 0;
+  ClosedConnections closed_ FOLIO_GUARDED_BY(mu_);
+  std::thread thread_;
+};
+
+}  // namespace folio::server

@@ -1,0 +1,169 @@
+// The listener in front of gRPC, with clients that are none of gRPC's.
+#include "server/edge/edge.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <list>
+
+#include "tests/server/test_server.h"
+
+namespace folio::testing {
+namespace {
+
+const std::string kPreface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+const std::string kSettings(std::string("\0\0\0\4\0\0\0\0\0", 9));
+
+// A connection that sends what a test wants.
+class RawClient {
+ public:
+  explicit RawClient(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  }
+  // Says that it speaks HTTP/2, and waits for the answer.
+  void Begin() {
+    EXPECT_TRUE(Send(kPreface + kSettings));
+    char byte = 0;
+    EXPECT_EQ(::recv(fd_.get(), &byte, 1, 0), 1);
+  }
+  bool Send(const std::string& bytes) {
+    return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(bytes.size());
+  }
+  // What comes until the server closes.
+  std::string ReadToEnd() {
+    std::string all;
+    char buffer[4096];
+    for (;;) {
+      const ssize_t count = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
+      if (count <= 0) return all;
+      all.append(buffer, static_cast<size_t>(count));
+    }
+  }
+
+ private:
+  server::Fd fd_;
+};
+
+bool Serves(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  v1::ServerInfo info;
+  return v1::Control::NewStub(channel)->GetServerInfo(&context, {}, &info).ok();
+}
+
+server::ServerOptions Limited(const server::EdgeLimits& limits) {
+  server::ServerOptions options;
+  options.edge = limits;
+  return options;
+}
+
+TEST(Edge, NewConnectionsTakeThePlaceOfIdleOnes) {
+  TestServer server(Limited({.max_connections = 4}));
+  std::list<RawClient> idle;
+  for (int n = 0; n < 20; ++n) idle.emplace_back(server.runner().grpc_port()).Begin();
+  for (int n = 0; n < 16; ++n) {
+    idle.front().ReadToEnd();  // was closed
+    idle.pop_front();
+  }
+  EXPECT_TRUE(Serves(server.TcpChannel()));
+}
+
+TEST(Edge, ConnectionsWithCallsAreNotClosedForNewOnes) {
+  TestServer server(Limited({.max_connections = 2}));
+  const auto channel = server.TcpChannel();
+  Generate first(channel, Ask("hello"));
+  EXPECT_TRUE(first.Next().has_accepted());
+  const auto other = server.TcpChannel();
+  Generate second(other, Ask("hello"));
+  EXPECT_TRUE(second.Next().has_accepted());
+  RawClient refused(server.runner().grpc_port());
+  EXPECT_EQ(refused.ReadToEnd(), "");
+  server.engine().Emit(Completed(1), 1);
+  server.engine().Emit(Completed(1), 2);
+  EXPECT_TRUE(first.Finish().ok());
+  EXPECT_TRUE(second.Finish().ok());
+  EXPECT_TRUE(Serves(server.TcpChannel()));
+}
+
+TEST(Edge, OneAddressCannotTakeAllPlaces) {
+  TestServer server(Limited({.max_connections = 100, .max_connections_per_peer = 1}));
+  const auto channel = server.TcpChannel();
+  Generate busy(channel, Ask("hello"));
+  EXPECT_TRUE(busy.Next().has_accepted());
+  RawClient refused(server.runner().grpc_port());
+  EXPECT_EQ(refused.ReadToEnd(), "");
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(busy.Finish().ok());
+}
+
+TEST(Edge, WhoSaysNothingIsClosed) {
+  TestServer server;
+  RawClient silent(server.runner().grpc_port());
+  RawClient half(server.runner().grpc_port());
+  EXPECT_TRUE(half.Send(kPreface.substr(0, 10)));
+  const auto channel = server.TcpChannel();
+  EXPECT_TRUE(Serves(channel));  // both were accepted before
+  server.clock().Advance(std::chrono::seconds(21));
+  silent.ReadToEnd();
+  half.ReadToEnd();
+  EXPECT_TRUE(Serves(channel));
+}
+
+TEST(Edge, AbuseClosesItsConnectionAndNoOther) {
+  TestServer server;
+  const auto channel = server.TcpChannel();
+  Generate good(channel, Ask("hello"));
+  EXPECT_TRUE(good.Next().has_accepted());
+  RawClient bad(server.runner().grpc_port());
+  bad.Begin();
+  EXPECT_TRUE(bad.Send(std::string("\0\0\1\1\0\0\0\0\1\x82", 10)));  // HEADERS that do not end
+  std::string continuation("\0\x40\0\x9\0\0\0\0\1", 9);
+  continuation.append(16384, '\0');
+  while (bad.Send(continuation)) {
+  }
+  bad.ReadToEnd();
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(good.Finish().ok());
+}
+
+TEST(Edge, BytesPassUnchangedInBothDirections) {
+  TestServer server;
+  server.engine().EchoDocuments();
+  std::string text;
+  for (int n = 0; text.size() < 3'000'000; ++n) text += std::to_string(n) + " ";
+  text += "end";
+  Upload upload(server.TcpChannel());
+  upload.Header("book");
+  for (size_t at = 0; at < text.size(); at += 700'000) upload.Chunk(at, text.substr(at, 700'000));
+  upload.FinishUpload(text.size());
+  EXPECT_TRUE(upload.Finish().ok());
+  const std::vector<int32_t> tokens = server.engine().DocumentTokens("book");
+  EXPECT_EQ(*server.engine().tokenizer().Decode(tokens), text);
+  Generate answer(server.TcpChannel(), AskDocument("book", "?"));
+  EXPECT_TRUE(answer.Next().has_accepted());
+}
+
+TEST(Edge, AddressesThatCannotBeListenedOnAreRefused) {
+  const auto start = [](const std::string& listen) {
+    return server::Edge::Start(
+               listen, {}, [] { return SteadyTime(); }, [](int) {})
+        .status();
+  };
+  for (const char* bad : {"127.0.0.1:65536", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", ":-1"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(start(bad))) << bad;
+  }
+  EXPECT_TRUE(absl::IsUnavailable(start("203.0.113.1:0")));
+  EXPECT_TRUE(absl::IsUnavailable(start("no such host:0")));
+  for (const char* good : {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", ":0"}) {
+    EXPECT_TRUE(start(good).ok()) << good;
+  }
+}
+
+}  // namespace
+}  // namespace folio::testing
