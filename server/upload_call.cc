@@ -220,8 +220,13 @@ grpc::Status UploadCall::Append(const std::string& field,
     return why.ok() ? ToGrpcStatus(status) : why;
   }
   grpc::Status answer = BadField(field, std::string(status.message()));
-  writes_.Finish(answer);  // before the engine reports the failure
+  {
+    MutexLock lock(&mu_);
+    says_why_ = true;
+  }
+  // First: whoever hears of it finds the document failed.
   engine_->FailDocument(subject_->document, status).IgnoreError();
+  writes_.Finish(answer);
   return answer;
 }
 
@@ -289,6 +294,10 @@ void UploadCall::Handle(Event event) {
   } else if (std::holds_alternative<CompletedEvent>(event)) {
     SendReady();
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {
+    {
+      MutexLock lock(&mu_);
+      if (says_why_) return;
+    }
     writes_.Finish(ToGrpcStatus(failed->status));
   }
 }

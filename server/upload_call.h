@@ -85,6 +85,7 @@ class UploadCall final
   // read it without.
   std::shared_ptr<const Subject> subject_;
   bool all_received_ FOLIO_GUARDED_BY(mu_) = false;  // `finish` was taken
+  bool says_why_ FOLIO_GUARDED_BY(mu_) = false;      // Append ends the call, not the engine
 };
 
 }  // namespace folio::server
