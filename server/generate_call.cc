@@ -104,12 +104,14 @@ GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext*
       last_event_(arrived_) {}
 
 void GenerateCall::Prepare() {
-  grpc::Status status = TryPrepare();
-  context_->num_preparing.fetch_sub(1);
+  GenerateQuestion question;
+  grpc::Status status = Read(&question);
+  context_->num_preparing.fetch_sub(1);  // from here on the engine counts it
+  if (status.ok()) status = Submit(std::move(question));
   if (!status.ok()) writes_.Finish(std::move(status));
 }
 
-grpc::Status GenerateCall::TryPrepare() {
+grpc::Status GenerateCall::Read(GenerateQuestion* question) {
   const auto ended = [this]() -> grpc::Status {
     const auto reason = end_reason();
     if (!reason.has_value()) return grpc::Status::OK;
@@ -117,11 +119,9 @@ grpc::Status GenerateCall::TryPrepare() {
     return ToGrpcStatus(*reason, {{}, {{"phase", "tokenise"}}, {}});
   };
   if (grpc::Status status = ended(); !status.ok()) return status;
-  GenerateQuestion question;
-  grpc::Status read = ReadGenerateRequest(*request_, *engine_, context_->options, &question);
+  grpc::Status read = ReadGenerateRequest(*request_, *engine_, context_->options, question);
   if (!read.ok()) return read;
-  if (grpc::Status status = ended(); !status.ok()) return status;
-  return Submit(std::move(question));
+  return ended();
 }
 
 v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateQuestion& question) const {

@@ -50,7 +50,8 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
 
   // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
-  grpc::Status TryPrepare();
+  // Checked and tokenised.
+  grpc::Status Read(GenerateQuestion* question);
   grpc::Status Submit(GenerateQuestion question);
   v1::GenerateEvent AcceptedEvent(const GenerateQuestion& question) const;
 
