@@ -90,7 +90,12 @@ EdgeLimits WithinDescriptors(EdgeLimits limits) {
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return limits;
   const rlim_t room = descriptors.rlim_cur > kOthers ? (descriptors.rlim_cur - kOthers) / 3 : 0;
   const auto most = static_cast<int>(std::clamp<rlim_t>(room, 1, 1 << 30));
-  limits.max_connections = std::min(limits.max_connections, most);
+  if (most >= limits.max_connections) return limits;
+  // One address gets the same part of what is left.
+  const double part = static_cast<double>(most) / limits.max_connections;
+  limits.max_connections_per_peer =
+      std::max(1, static_cast<int>(limits.max_connections_per_peer * part));
+  limits.max_connections = most;
   return limits;
 }
 

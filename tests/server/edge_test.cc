@@ -149,6 +149,18 @@ TEST(Edge, BytesPassUnchangedInBothDirections) {
   EXPECT_TRUE(answer.Next().has_accepted());
 }
 
+TEST(Edge, ShortDescriptorsLowerBothLimitsAlike) {
+  const server::EdgeLimits wanted = {.max_connections = 1 << 29,
+                                     .max_connections_per_peer = 1 << 28};
+  const auto edge = server::Edge::Start(
+      "127.0.0.1:0", wanted, [] { return SteadyTime(); }, [](int) {});
+  ASSERT_TRUE(edge.ok()) << edge.status();
+  const server::EdgeLimits& limits = (*edge)->limits();
+  EXPECT_LT(limits.max_connections, 1 << 29);
+  EXPECT_GE(limits.max_connections, 1);
+  EXPECT_LE(limits.max_connections_per_peer, limits.max_connections / 2);
+}
+
 TEST(Edge, AddressesThatCannotBeListenedOnAreRefused) {
   const auto start = [](const std::string& listen) {
     return server::Edge::Start(
