@@ -133,8 +133,11 @@ void DocumentTable::FreeRendition(Rendition* rendition) {
 }
 
 bool DocumentTable::EvictFor(int64_t bytes) {
+  // Nothing is evicted in vain.
+  int64_t possible = store_->capacity_bytes() - store_->reserved_bytes();
+  for (const auto& [time, rendition] : evictable_) possible += rendition->sequence.reserved_bytes;
+  if (possible < bytes) return false;
   while (store_->capacity_bytes() - store_->reserved_bytes() < bytes) {
-    if (evictable_.empty()) return false;
     FreeRendition(evictable_.begin()->second);
   }
   return true;

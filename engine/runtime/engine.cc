@@ -44,6 +44,12 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   void Cancel(RequestId id, absl::Status reason) override;
+  void HoldBack(RequestId id) override {
+    thread_.Post([id](EngineLoop& loop) { loop.HoldBack(id); });
+  }
+  void LetGoOn(RequestId id) override {
+    thread_.Post([id](EngineLoop& loop) { loop.LetGoOn(id); });
+  }
   absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;

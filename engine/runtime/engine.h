@@ -125,6 +125,12 @@ class Engine {
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
 
+  // A request that is held back keeps its cache and gives its place in the batch to others, until
+  // it is let go on: then it is the first to get one. For readers that are slow. Unknown ids are
+  // ignored.
+  virtual void HoldBack(RequestId id) = 0;
+  virtual void LetGoOn(RequestId id) = 0;
+
   // Scores a stream of tokens of any length: Scored events as it goes on, Completed after
   // FinishScore. Ended by Cancel. Under a strategy of bounded memory the stream needs no more than
   // that, if the caller holds tokens back until earlier ones are scored. Errors: INVALID_ARGUMENT,

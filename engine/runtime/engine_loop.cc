@@ -8,6 +8,13 @@
 #include "engine/attention/prompt_truncation.h"
 
 namespace folio {
+namespace {
+
+// Requests that fit may be admitted so often before an earlier one that does not, which is not
+// starved by them.
+constexpr int kMaxTimesPassed = 8;
+
+}  // namespace
 
 void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   Generation* generation = owned.get();
@@ -59,6 +66,30 @@ void EngineLoop::Cancel(RequestId id, absl::Status reason) {
   Forget(it->second.get());
 }
 
+void EngineLoop::HoldBack(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  Generation* generation = it->second.get();
+  if (std::erase(running_, generation) == 0 && returning_.remove(generation) == 0) return;
+  generation->sequence.paused = true;
+  held_back_.push_back(generation);
+}
+
+void EngineLoop::LetGoOn(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end() || held_back_.remove(it->second.get()) == 0) return;
+  returning_.push_back(it->second.get());
+}
+
+void EngineLoop::AdmitReturning() {
+  while (!returning_.empty() && num_running() < options_.max_running_requests) {
+    Generation* generation = returning_.front();
+    returning_.pop_front();
+    generation->sequence.paused = false;
+    running_.push_back(generation);
+  }
+}
+
 void EngineLoop::FailAll(const absl::Status& status) {
   while (!requests_.empty()) Cancel(requests_.begin()->first, status);
   scorings_.FailAll(status);
@@ -69,6 +100,8 @@ void EngineLoop::Forget(Generation* generation) {
   scheduler_.Remove(&generation->sequence);
   waiting_.remove(generation);
   std::erase(running_, generation);
+  held_back_.remove(generation);
+  returning_.remove(generation);
   by_sequence_.erase(&generation->sequence);
   if (generation->rendition != nullptr) documents_.ReleaseUser(generation->rendition);
   requests_.erase(generation->sequence.id);
@@ -112,17 +145,19 @@ EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
   if (rendition != nullptr && !rendition->complete()) {
     if (rendition->admitted) return Admission::kNotYet;
     rendition->admitted = scheduler_.Admit(&rendition->sequence);
-    return rendition->admitted ? Admission::kNotYet : Admission::kBlocked;
+    return rendition->admitted ? Admission::kNotYet : Admission::kNoMemory;
   }
-  if (num_running() >= options_.max_running_requests) return Admission::kBlocked;
-  return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kBlocked;
+  if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;
+  return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kNoMemory;
 }
 
 void EngineLoop::AdmitWaiting() {
   bool rendition_pending = false;
+  Generation* passed = nullptr;  // the first one that memory is short for
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     Generation* generation = *it++;
     const Admission admission = TryAdmit(generation);
+    if (admission == Admission::kNoPlace) break;
     if (admission == Admission::kNotYet) {
       rendition_pending = true;
       continue;
@@ -131,9 +166,15 @@ void EngineLoop::AdmitWaiting() {
       waiting_.remove(generation);
       running_.push_back(generation);
       generation->Admit(options_.vocab_size);
+      if (passed != nullptr && ++passed->times_passed >= kMaxTimesPassed) break;
       continue;
     }
-    if (!running_.empty() || rendition_pending) break;  // those will free memory when they end
+    // Those will free memory when they end; what fits may go first, a few times.
+    if (!running_.empty() || !held_back_.empty() || rendition_pending) {
+      if (passed == nullptr) passed = generation;
+      if (passed->times_passed >= kMaxTimesPassed) break;
+      continue;
+    }
     generation->Fail(absl::ResourceExhaustedError(absl::StrCat(
         "the request needs ", scheduler_.BytesNeeded(generation->sequence),
         " bytes of KV cache beside the documents, which hold ", store_->reserved_bytes(), " of ",
@@ -193,6 +234,7 @@ bool EngineLoop::RunStep() {
     return false;
   }
   ExpireDeadlines();
+  AdmitReturning();
   AdmitWaiting();
   SendProgress();
   std::vector<Scheduler::Failure> failures;

@@ -68,6 +68,10 @@ class EngineLoop {
   // Takes a validated request. Fails it at once if its document is gone.
   void Submit(RequestId id, std::unique_ptr<Generation> generation);
   void Cancel(RequestId id, absl::Status reason);
+  // A running request gives up its place but not its cache, and takes one again before all that
+  // wait. Ignored for requests that do not run, or are not held back.
+  void HoldBack(RequestId id);
+  void LetGoOn(RequestId id);
   // Requests, streams and documents.
   void FailAll(const absl::Status& status);
 
@@ -96,9 +100,10 @@ class EngineLoop {
     std::vector<ScheduledTokens> parts;
     std::vector<RequestId> ids;  // of the parts; 0: a document's
   };
-  enum class Admission { kAdmitted, kNotYet, kBlocked };
+  enum class Admission { kAdmitted, kNotYet, kNoPlace, kNoMemory };
 
   void ExpireDeadlines();
+  void AdmitReturning();
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.
@@ -129,6 +134,8 @@ class EngineLoop {
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
   std::list<Generation*> waiting_;    // in order of arrival
   std::vector<Generation*> running_;  // in order of admission
+  std::list<Generation*> held_back_;
+  std::list<Generation*> returning_;  // were held back, wait for a place
   std::unordered_map<const Sequence*, Generation*> by_sequence_;
 };
 

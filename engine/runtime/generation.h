@@ -53,6 +53,8 @@ class Generation {
   Rendition* rendition = nullptr;
   int64_t cached_tokens = 0;
   bool admitted = false;
+  // How often a later request was admitted because this one found no memory.
+  int times_passed = 0;
   GenerateSpec spec;
 
  private:

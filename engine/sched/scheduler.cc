@@ -46,7 +46,8 @@ void Scheduler::Retire(Sequence* sequence) { std::erase(running_, sequence); }
 
 void Scheduler::PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const {
   for (Sequence* sequence : running_) {
-    if (!sequence->decoding() || sequence->num_pending() == 0 || *budget == 0) continue;
+    if (!sequence->decoding() || sequence->paused || *budget == 0) continue;
+    if (sequence->num_pending() == 0) continue;
     if (sequence->num_known >= sequence->max_tokens) continue;  // its last token is on its way
     step->push_back({sequence, 1});
     --*budget;

@@ -36,7 +36,7 @@ struct Sequence {
   int64_t num_prompt = 0;
   // Upper bound of num_known, for the reservation.
   int64_t max_tokens = 0;
-  // Not to be scheduled for now (a document whose uploader is gone).
+  // Not to be scheduled for now (a document whose uploader is gone, an answer that nobody reads).
   bool paused = false;
 
   // Cache to start from, or null. REQUIRES: complete before admission, alive until the sequence

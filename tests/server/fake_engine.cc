@@ -114,6 +114,18 @@ void FakeEngine::Cancel(RequestId id, absl::Status reason) {
   changed_.NotifyAll();
 }
 
+void FakeEngine::HoldBack(RequestId id) {
+  MutexLock lock(&mu_);
+  if (requests_.contains(id)) requests_.at(id).held_back = true;
+  changed_.NotifyAll();
+}
+
+void FakeEngine::LetGoOn(RequestId id) {
+  MutexLock lock(&mu_);
+  if (requests_.contains(id)) requests_.at(id).held_back = false;
+  changed_.NotifyAll();
+}
+
 absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention,
                                                 std::shared_ptr<EventSink> sink) {
   MutexLock lock(&mu_);
@@ -292,6 +304,16 @@ absl::Status FakeEngine::WaitForCancel(RequestId id) {
   MutexLock lock(&mu_);
   while (!requests_.contains(id) || !requests_.at(id).cancelled) changed_.Wait(&mu_);
   return *requests_.at(id).cancelled;
+}
+
+void FakeEngine::WaitForHeldBack(bool held_back, RequestId id) {
+  MutexLock lock(&mu_);
+  while (!requests_.contains(id) || requests_.at(id).held_back != held_back) changed_.Wait(&mu_);
+}
+
+bool FakeEngine::IsHeldBack(RequestId id) const {
+  MutexLock lock(&mu_);
+  return requests_.contains(id) && requests_.at(id).held_back;
 }
 
 void FakeEngine::WaitForAppends(int count) {

@@ -33,6 +33,8 @@ class FakeEngine final : public Engine {
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
+  void HoldBack(RequestId id) override;
+  void LetGoOn(RequestId id) override;
 
   // Scores every token as it comes, with -1.
   absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
@@ -74,6 +76,9 @@ class FakeEngine final : public Engine {
   void EmitToDocument(const std::string& id, Event event);
   // Blocks until the request was cancelled; the reason.
   absl::Status WaitForCancel(RequestId id = 1);
+  // Blocks until the request is held back, or no more.
+  void WaitForHeldBack(bool held_back, RequestId id = 1);
+  bool IsHeldBack(RequestId id = 1) const;
   // Blocks until AppendToDocument was called so often, whatever came of it.
   void WaitForAppends(int count);
   void WaitForPause(const std::string& id);
@@ -89,6 +94,7 @@ class FakeEngine final : public Engine {
     std::shared_ptr<EventSink> sink;  // nullptr once ended
     Phase phase = Phase::kQueued;
     std::optional<absl::Status> cancelled;
+    bool held_back = false;
   };
   // Beside what the directory knows.
   struct Document {
