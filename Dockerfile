@@ -69,8 +69,9 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends \
        libabsl20220623 \
        libgrpc++1.51 \
+       libmicrohttpd12 \
        libpcre2-8-0 \
-       libprometheus-cpp-pull1.0 \
+       libprometheus-cpp-core1.0 \
        libprotobuf32 \
        libspdlog1.10 \
        libssl3 \

@@ -19,12 +19,13 @@ std::string FreshToken() {
 
 }  // namespace
 
-DocumentUpload::DocumentUpload(std::string name, std::string given_token,
-                               const Tokenizer& tokenizer)
+DocumentUpload::DocumentUpload(std::string name, std::string given_token, Surroundings surroundings)
     : display_name(std::move(name)),
       token(given_token.empty() ? FreshToken() : std::move(given_token)),
-      tokenizer_(tokenizer),
-      text_(tokenizer) {}
+      surroundings_(std::move(surroundings)),
+      text_(surroundings_.tokenizer),
+      held_text_(*surroundings_.memory->Take(0)),
+      last_byte_(surroundings_.clock()) {}
 
 bool DocumentUpload::HasToken(std::string_view other) const {
   return other.size() == token.size() &&
@@ -33,7 +34,13 @@ bool DocumentUpload::HasToken(std::string_view other) const {
 
 absl::StatusOr<std::vector<int32_t>> DocumentUpload::Add(std::string_view part) {
   std::vector<int32_t> tokens;
+  if (!held_text_.GrowTo(static_cast<int64_t>(text_.held_bytes() + part.size()))) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory for ", text_.held_bytes() + part.size(),
+                     " bytes of text that has no place to cut, such as a space between two words"));
+  }
   FOLIO_RETURN_IF_ERROR(text_.Add(part, &tokens));
+  held_text_.ShrinkTo(static_cast<int64_t>(text_.held_bytes()));
   NoteTokens(&tokens, part.size());
   return tokens;
 }
@@ -41,24 +48,37 @@ absl::StatusOr<std::vector<int32_t>> DocumentUpload::Add(std::string_view part) 
 absl::StatusOr<std::vector<int32_t>> DocumentUpload::Finish() {
   std::vector<int32_t> tokens;
   FOLIO_RETURN_IF_ERROR(text_.Finish(&tokens));
+  held_text_.ShrinkTo(0);
   NoteTokens(&tokens, 0);
   return tokens;
 }
 
 void DocumentUpload::NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) {
-  if (!begun_ && tokenizer_.bos_id() >= 0) tokens->insert(tokens->begin(), tokenizer_.bos_id());
+  const Tokenizer& tokenizer = surroundings_.tokenizer;
+  if (!begun_ && tokenizer.bos_id() >= 0) tokens->insert(tokens->begin(), tokenizer.bos_id());
   begun_ = true;
   MutexLock lock(&mu_);
+  last_byte_ = surroundings_.clock();
   size_bytes_ += num_bytes;
   for (const int32_t token : *tokens) {
     if (num_tokens_++ % kOffsetStride == 0) byte_offsets_.push_back(num_piece_bytes_);
-    num_piece_bytes_ += tokenizer_.pieces()[token].text.size();
+    num_piece_bytes_ += tokenizer.pieces()[token].text.size();
   }
 }
 
 uint64_t DocumentUpload::size_bytes() const {
   MutexLock lock(&mu_);
   return size_bytes_;
+}
+
+SteadyTime DocumentUpload::expires_at() const {
+  MutexLock lock(&mu_);
+  return last_byte_ + surroundings_.patience;
+}
+
+std::time_t DocumentUpload::expire_time() const {
+  const auto left = expires_at() - surroundings_.clock();
+  return std::time(nullptr) + std::chrono::duration_cast<std::chrono::seconds>(left).count();
 }
 
 std::optional<uint64_t> DocumentUpload::ByteOffset(int64_t token) const {

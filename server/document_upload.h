@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 #include <memory>
@@ -12,6 +13,8 @@
 #include "engine/base/mutex.h"
 #include "engine/runtime/document_info.h"
 #include "engine/tokenizer/streaming_tokenizer.h"
+#include "server/clock.h"
+#include "server/memory_budget.h"
 
 namespace folio::server {
 
@@ -28,8 +31,15 @@ class Uploader {
 // after a deletion. Thread-safe.
 class DocumentUpload final : public DocumentAttachment {
  public:
+  // What the server lends to every upload; outlives them.
+  struct Surroundings {
+    const Tokenizer& tokenizer;
+    MemoryBudget* memory;  // for text that waits for more of it
+    Clock clock;
+    std::chrono::seconds patience;
+  };
   // An empty token is replaced by a random one.
-  DocumentUpload(std::string name, std::string token, const Tokenizer& tokenizer);
+  DocumentUpload(std::string name, std::string token, Surroundings surroundings);
 
   // Of a document that the server has opened.
   static std::shared_ptr<DocumentUpload> Of(const DocumentInfo& document) {
@@ -48,7 +58,8 @@ class DocumentUpload final : public DocumentAttachment {
 
   // The tokens that are certain with the next part of the text, the beginning-of-sequence token in
   // front of the first ones; and the rest of them. Errors: INVALID_ARGUMENT (no UTF-8, no place to
-  // cut); nothing can be added then.
+  // cut), RESOURCE_EXHAUSTED (no memory for text without a place to cut); nothing can be added
+  // then.
   absl::StatusOr<std::vector<int32_t>> Add(std::string_view part) FOLIO_REQUIRES(work_mu);
   absl::StatusOr<std::vector<int32_t>> Finish() FOLIO_REQUIRES(work_mu);
 
@@ -57,6 +68,13 @@ class DocumentUpload final : public DocumentAttachment {
 
   // Of the text that has come so far.
   uint64_t size_bytes() const;
+
+  // When an unfinished upload is deleted: so long after its last byte, or after its header.
+  std::chrono::seconds patience() const { return surroundings_.patience; }
+  SteadyTime expires_at() const;
+  // The same by the calendar.
+  std::time_t expire_time() const;
+
   // Where a token begins in the text of a finished upload. Unset inside a group of kOffsetStride
   // tokens, and where the pieces do not add up to the text (a vocabulary without byte pieces, a
   // normalising tokenizer).
@@ -68,12 +86,14 @@ class DocumentUpload final : public DocumentAttachment {
   // Puts BOS in front of the first tokens and notes where they begin.
   void NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) FOLIO_REQUIRES(work_mu);
 
-  const Tokenizer& tokenizer_;
+  const Surroundings surroundings_;
   StreamingTokenizer text_ FOLIO_GUARDED_BY(work_mu);
+  MemoryBudget::Share held_text_ FOLIO_GUARDED_BY(work_mu);
   bool begun_ FOLIO_GUARDED_BY(work_mu) = false;
 
   // Held for a moment, within work_mu or alone.
   mutable Mutex mu_;
+  SteadyTime last_byte_ FOLIO_GUARDED_BY(mu_);
   uint64_t size_bytes_ FOLIO_GUARDED_BY(mu_) = 0;
   int64_t num_tokens_ FOLIO_GUARDED_BY(mu_) = 0;
   uint64_t num_piece_bytes_ FOLIO_GUARDED_BY(mu_) = 0;  // text of the tokens so far

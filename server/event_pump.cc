@@ -22,9 +22,14 @@ struct EventPump::Turn {
   std::optional<absl::Status> stop_all;
   // By the real clock: how often to look at the time is no matter of what the time is.
   SteadyTime next_tick = std::chrono::steady_clock::now();
+  SteadyTime next_housekeeping = next_tick;
+  bool keeps_house = false;
 };
 
-EventPump::EventPump(Clock clock) : clock_(std::move(clock)), thread_([this] { Main(); }) {}
+EventPump::EventPump(Clock clock, std::function<void(SteadyTime)> housekeeping)
+    : clock_(std::move(clock)),
+      housekeeping_(std::move(housekeeping)),
+      thread_([this] { Main(); }) {}
 
 EventPump::~EventPump() {
   {
@@ -72,11 +77,9 @@ void EventPump::Post(const std::shared_ptr<PumpTarget>& target, Event event) {
 
 bool EventPump::Take(Turn* turn) {
   MutexLock lock(&mu_);
-  if (registered_.empty()) {
-    while (!HasWork() && registered_.empty()) wake_.Wait(&mu_);
-  } else {
-    while (!HasWork() && wake_.WaitUntil(&mu_, turn->next_tick)) {
-    }
+  const bool nobody = registered_.empty();
+  const SteadyTime end = nobody ? turn->next_housekeeping : turn->next_tick;
+  while (!HasWork() && (!nobody || registered_.empty()) && wake_.WaitUntil(&mu_, end)) {
   }
   turn->events.swap(inbox_);
   turn->stop_all.swap(stop_all_);
@@ -85,6 +88,8 @@ bool EventPump::Take(Turn* turn) {
     turn->targets.assign(registered_.begin(), registered_.end());
     turn->next_tick = now + kTick;
   }
+  turn->keeps_house = now >= turn->next_housekeeping;
+  if (turn->keeps_house) turn->next_housekeeping = now + kHousekeeping;
   return !ending_;
 }
 
@@ -103,6 +108,7 @@ void EventPump::Main() {
     }
     turn.targets.clear();
     turn.stop_all.reset();
+    if (turn.keeps_house && housekeeping_) housekeeping_(now);
   }
 }
 

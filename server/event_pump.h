@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -32,8 +33,10 @@ class PumpTarget {
 class EventPump {
  public:
   static constexpr std::chrono::milliseconds kTick{25};
+  static constexpr std::chrono::milliseconds kHousekeeping{500};
 
-  explicit EventPump(Clock clock);
+  // `housekeeping` is called on the pump thread about every kHousekeeping.
+  explicit EventPump(Clock clock, std::function<void(SteadyTime)> housekeeping = {});
   // Delivers what is queued, then joins.
   ~EventPump();
 
@@ -61,6 +64,7 @@ class EventPump {
   bool Take(Turn* turn);
 
   const Clock clock_;
+  const std::function<void(SteadyTime)> housekeeping_;
   Mutex mu_;
   CondVar wake_;
   Inbox inbox_ FOLIO_GUARDED_BY(mu_);

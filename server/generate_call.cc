@@ -13,9 +13,6 @@ namespace {
 constexpr uint32_t kDefaultHeartbeatMs = 5000;
 // A waiting delta takes more text in up to this size.
 constexpr size_t kMaxMergedBytes = 64 << 10;
-// How long one write may wait for the client to read, and after that for it to see the ABORTED.
-constexpr std::chrono::seconds kMaxWrite{60};
-constexpr std::chrono::seconds kAbortGrace{10};
 
 std::string RequestIdOf(const v1::GenerateRequest& request) {
   if (!request.request_id().empty()) return request.request_id();
@@ -37,6 +34,16 @@ v1::Heartbeat::Phase ToProto(Phase phase) {
       return v1::Heartbeat::PHASE_DECODE;
   }
   return v1::Heartbeat::PHASE_UNSPECIFIED;
+}
+
+// Of a request until it ends: the message, and its text or token ids as the engine's tokens, at
+// worst one for each byte.
+int64_t MemoryFor(const v1::GenerateRequest& request) {
+  const v1::DocumentQuery& question = request.document();
+  const auto num_ids =
+      static_cast<size_t>(request.prompt_token_ids().ids_size() + question.token_ids().ids_size());
+  const size_t tokens = num_ids + request.prompt().size() + question.text().size();
+  return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * tokens);
 }
 
 // Folds an event into one of its kind that still waits for a slow reader: text is added, of
@@ -74,9 +81,17 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
     call->writes_.Finish(std::move(refused));
     return call.get();
   }
+  const int64_t bytes = MemoryFor(*request);
+  if (grpc::Status refused = context->TakeMemory(bytes, &call->memory_); !refused.ok()) {
+    call->writes_.Finish(std::move(refused));
+    return call.get();
+  }
   context->pump.Register(call);
   context->num_preparing.fetch_add(1);
-  context->pool.Post([call] { call->Prepare(); });
+  call->preparing_ = true;
+  context->pool.Post(PromptPool::LaneFor(static_cast<size_t>(bytes)),
+                     {[call] { call->Prepare(); },
+                      [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
   return call.get();
 }
 
@@ -96,19 +111,30 @@ GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext*
       arrived_(context->clock()),
       writes_({.write =
                    [this](const v1::GenerateEvent* event) {
-                     write_started_.store(context_->clock());
+                     reader_.OnWriteStarted(context_->clock());
                      StartWrite(event);
                    },
                .finish = [this](grpc::Status status) { Finish(std::move(status)); },
                .merge = Merge}),
+      reader_(std::chrono::seconds(context->options.requests.slow_reader_seconds)),
       last_event_(arrived_) {}
 
 void GenerateCall::Prepare() {
   GenerateQuestion question;
   grpc::Status status = Read(&question);
-  context_->num_preparing.fetch_sub(1);  // from here on the engine counts it
+  EndPreparation();  // from here on the engine counts it
   if (status.ok()) status = Submit(std::move(question));
   if (!status.ok()) writes_.Finish(std::move(status));
+}
+
+void GenerateCall::EndPreparation() {
+  if (std::exchange(preparing_, false)) context_->num_preparing.fetch_sub(1);
+}
+
+void GenerateCall::OnPrepareFailed(const absl::Status& status) {
+  EndPreparation();
+  context_->metrics->OnFailed(status, "tokenise");
+  writes_.Finish(ToGrpcStatus(status, {"REQUEST_MEMORY", {{"phase", "tokenise"}}, {}}));
 }
 
 grpc::Status GenerateCall::Read(GenerateQuestion* question) {
@@ -138,6 +164,8 @@ v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateQuestion& question) 
 
 grpc::Status GenerateCall::Submit(GenerateQuestion question) {
   GenerateSpec& spec = question.spec;
+  memory_.ShrinkTo(
+      static_cast<int64_t>(request_->SpaceUsedLong() + sizeof(int32_t) * spec.tokens.size()));
   if (deadline_ != std::chrono::system_clock::time_point::max()) {
     spec.deadline = std::chrono::steady_clock::now() +
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -243,24 +271,32 @@ void GenerateCall::OnFailed(const FailedEvent& failed) {
 }
 
 void GenerateCall::CheckReader(SteadyTime now) {
-  const SteadyTime write_started = write_started_.load();
-  if (aborted_ != SteadyTime{}) {
-    // The ABORTED is stuck behind a write that the client does not take either.
+  if (reader_.MustAbort(now)) return AbortSlowReader();
+  if (reader_.aborted()) {
     MutexLock lock(&mu_);
-    if (!done_ && now - aborted_ > kAbortGrace) rpc_->TryCancel();
+    if (!done_ && reader_.MustCancel(now)) rpc_->TryCancel();
     return;
   }
+  const int64_t limit = context_->options.requests.max_stream_buffer_bytes;
   const auto waiting_bytes = static_cast<int64_t>(writes_.waiting_bytes());
-  if (waiting_bytes > context_->options.max_stream_buffer_bytes) {
-    AbortSlowReader(absl::StrCat(waiting_bytes, " bytes wait for the client to read"), now);
-  } else if (write_started != SteadyTime{} && now - write_started > kMaxWrite) {
-    AbortSlowReader(absl::StrCat("the client has read nothing for ", kMaxWrite.count(), " s"), now);
+  if (waiting_bytes > limit || reader_.Stalled(now)) {
+    SetHeldBack(true);
+  } else if (waiting_bytes <= limit / 2) {
+    SetHeldBack(false);
   }
 }
 
-void GenerateCall::AbortSlowReader(const std::string& what, SteadyTime now) {
-  aborted_ = now;
-  const absl::Status status = absl::AbortedError(what);
+void GenerateCall::SetHeldBack(bool held_back) {
+  if (held_back == held_back_) return;
+  held_back_ = held_back;
+  MutexLock lock(&mu_);
+  if (id_ == 0) return;
+  held_back ? engine_->HoldBack(id_) : engine_->LetGoOn(id_);
+}
+
+void GenerateCall::AbortSlowReader() {
+  const absl::Status status = absl::AbortedError(
+      absl::StrCat("the client has read nothing for ", reader_.patience().count(), " s"));
   writes_.Abort(ToGrpcStatus(status, {"SLOW_CONSUMER", {{"phase", PhaseName(phase_)}}, {}}));
   EndEarly(status);
 }
@@ -300,7 +336,7 @@ std::optional<absl::Status> GenerateCall::end_reason() const {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  write_started_.store(SteadyTime{});
+  reader_.OnWriteDone();
   writes_.OnWriteDone(ok);
   if (!ok) EndEarly(absl::CancelledError("the client is gone"));
 }

@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +11,7 @@
 #include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/generate_request.h"
+#include "server/reader_watch.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
 
@@ -50,6 +50,9 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
 
   // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
+  void EndPreparation();
+  // The rest of Prepare has thrown.
+  void OnPrepareFailed(const absl::Status& status);
   // Checked and tokenised.
   grpc::Status Read(GenerateQuestion* question);
   grpc::Status Submit(GenerateQuestion question);
@@ -60,8 +63,10 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void OnEvidence(const EvidenceEvent& evidence);
   void OnCompleted(const CompletedEvent& completed, SteadyTime now);
   void OnFailed(const FailedEvent& failed);
+  // Holds the request back while the client does not read, and ends it in the end.
   void CheckReader(SteadyTime now);
-  void AbortSlowReader(const std::string& what, SteadyTime now);
+  void SetHeldBack(bool held_back);
+  void AbortSlowReader();
 
   // In any state. Only the first reason counts.
   void EndEarly(absl::Status reason);
@@ -81,10 +86,12 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   // Written while preparing, read afterwards.
   std::string strategy_;
   std::shared_ptr<DocumentUpload> upload_;  // of the document; null: inline prompt
+  MemoryBudget::Share memory_;
+  bool preparing_ = false;  // counted in ServiceContext::num_preparing
   const StrategyMetrics* metrics_ = nullptr;
 
   WriteQueue<v1::GenerateEvent> writes_;
-  std::atomic<SteadyTime> write_started_{SteadyTime{}};  // epoch: no write in flight
+  ReaderWatch reader_;
   std::shared_ptr<GenerateCall> self_;
 
   // The pool thread until Accepted is sent, then the pump thread.
@@ -96,7 +103,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   Phase phase_ = Phase::kQueued;
   DocumentUse document_use_ = DocumentUse::kNone;
   SteadyTime last_token_{};
-  SteadyTime aborted_{};  // epoch: not for slowness
+  bool held_back_ = false;
 
   mutable Mutex mu_;
   RequestId id_ FOLIO_GUARDED_BY(mu_) = 0;  // 0: not submitted

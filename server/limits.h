@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace folio::server {
@@ -34,6 +35,29 @@ struct EdgeLimits {
   int64_t max_partial_message_bytes = int64_t{128} << 20;
   // From the connection to its first HTTP/2 frame.
   int handshake_seconds = 20;
+};
+
+// What requests and uploads may hold.
+struct RequestLimits {
+  // Of all messages as gRPC has parsed them and of the tokens made of them: MemoryBudget.
+  int64_t max_memory_bytes = int64_t{128} << 20;
+  // Events that one stream may hold for a client that does not read: beyond it the request stops
+  // decoding until the client has read, and others take its place.
+  int64_t max_stream_buffer_bytes = int64_t{256} << 10;
+  // A write that the client does not take for so long ends the stream with ABORTED.
+  int slow_reader_seconds = 60;
+  // An upload that has had no byte for so long is deleted.
+  int upload_expiry_seconds = 3600;
+};
+
+// Of the metrics port, whose clients are a few scrapers.
+struct MetricsLimits {
+  unsigned max_connections = 256;
+  unsigned max_connections_per_peer = 32;
+  // Without a byte, half a request sent or not.
+  unsigned idle_seconds = 10;
+  // Of one request with all its headers.
+  size_t request_bytes = size_t{32} << 10;
 };
 
 }  // namespace folio::server

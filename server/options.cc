@@ -64,6 +64,18 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
   app->add_option("--max-connections-per-peer", options->edge.max_connections_per_peer,
                   "Connections of one address; raise it behind a proxy")
       ->check(kAtLeastOne);
+  app->add_option("--max-request-memory-bytes", options->requests.max_memory_bytes,
+                  "Messages and tokens of all requests together, outside the KV cache")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--max-stream-buffer-bytes", options->requests.max_stream_buffer_bytes,
+                  "Events held for a client that does not read, before its request is held back")
+      ->check(CLI::PositiveNumber);
+  app->add_option("--slow-reader-seconds", options->requests.slow_reader_seconds,
+                  "How long a client may leave a write unread before its stream is ended")
+      ->check(kAtLeastOne);
+  app->add_option("--upload-expiry-seconds", options->requests.upload_expiry_seconds,
+                  "An upload without a byte for so long is deleted")
+      ->check(kAtLeastOne);
   app->add_option("--drain-seconds", options->drain_seconds,
                   "How long running streams may go on after SIGTERM")
       ->check(kCount);

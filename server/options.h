@@ -20,8 +20,7 @@ struct ServerOptions {
   int64_t max_inline_prompt_bytes = (int64_t{4} << 20) - (64 << 10);
   int64_t max_document_bytes = int64_t{1} << 30;
   int max_receive_message_bytes = 4 << 20;
-  // Events that one stream may hold for a client that does not read; more end it with ABORTED.
-  int64_t max_stream_buffer_bytes = int64_t{1} << 20;
+  RequestLimits requests;
   EdgeLimits edge;
   int drain_seconds = 30;
   // A step that lasts longer ends the server; 0: 120 s on a GPU, never on a CPU.

@@ -2,12 +2,31 @@
 
 #include <pthread.h>
 
+#include <exception>
+#include <new>
 #include <utility>
 
-namespace folio::server {
+#include "absl/strings/str_cat.h"
 
-PromptPool::PromptPool(int num_threads) {
-  for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { Main(); });
+namespace folio::server {
+namespace {
+
+void Run(const PromptPool::Task& task) {
+  try {
+    task.run();
+  } catch (const std::bad_alloc&) {
+    task.fail(absl::ResourceExhaustedError("the server is short of memory; try again later"));
+  } catch (const std::exception& error) {
+    task.fail(absl::InternalError(absl::StrCat("the request failed: ", error.what())));
+  }
+}
+
+}  // namespace
+
+PromptPool::PromptPool() {
+  for (const Lane lane : {Lane::kShort, Lane::kLong}) {
+    threads_.emplace_back([this, lane] { Main(lane); });
+  }
 }
 
 PromptPool::~PromptPool() { Stop(); }
@@ -22,27 +41,33 @@ void PromptPool::Stop() {
   threads_.clear();
 }
 
-void PromptPool::Post(std::function<void()> task) {
+void PromptPool::Post(Lane lane, Task task) {
   {
     MutexLock lock(&mu_);
     if (stopping_) return;
-    tasks_.push_back(std::move(task));
+    queue(lane).push_back(std::move(task));
   }
-  wake_.NotifyOne();
+  wake_.NotifyAll();
 }
 
-void PromptPool::Main() {
-  pthread_setname_np(pthread_self(), "prompt pool");
+PromptPool::Queue* PromptPool::NextQueue(Lane lane) {
+  if (lane == Lane::kLong && !queue(Lane::kLong).empty()) return &queue(Lane::kLong);
+  return queue(Lane::kShort).empty() ? nullptr : &queue(Lane::kShort);
+}
+
+void PromptPool::Main(Lane lane) {
+  pthread_setname_np(pthread_self(), lane == Lane::kShort ? "prompts" : "long prompts");
   for (;;) {
-    std::function<void()> task;
+    Task task;
     {
       MutexLock lock(&mu_);
-      while (!stopping_ && tasks_.empty()) wake_.Wait(&mu_);
-      if (tasks_.empty()) return;
-      task = std::move(tasks_.front());
-      tasks_.pop_front();
+      Queue* next = NextQueue(lane);
+      for (; !stopping_ && next == nullptr; next = NextQueue(lane)) wake_.Wait(&mu_);
+      if (next == nullptr) return;
+      task = std::move(next->front());
+      next->pop_front();
     }
-    task();
+    Run(task);
   }
 }
 

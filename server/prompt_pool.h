@@ -1,31 +1,51 @@
 #pragma once
 
+#include <array>
 #include <deque>
 #include <functional>
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/base/mutex.h"
 
 namespace folio::server {
 
-// Threads for what must not run in a gRPC reaction: tokenising, above all. Tasks start in the order
-// they were posted. Thread-safe.
+// Threads for what must not run in a gRPC reaction: tokenising, above all. Two lanes, so that short
+// work never waits behind long: one thread does short tasks only, the other one takes short tasks
+// while there is no long one. Tasks of a lane start in the order they were posted. Thread-safe.
 class PromptPool {
  public:
-  explicit PromptPool(int num_threads);
+  enum class Lane : uint8_t { kShort, kLong };
+  // A task over this many bytes of text or token ids is long: some ten milliseconds of work.
+  static constexpr size_t kLongBytes = 64 << 10;
+  static Lane LaneFor(size_t bytes) { return bytes > kLongBytes ? Lane::kLong : Lane::kShort; }
+
+  struct Task {
+    std::function<void()> run;
+    // Called instead of the rest of `run` when that throws: RESOURCE_EXHAUSTED when memory is
+    // short.
+    std::function<void(const absl::Status&)> fail;
+  };
+
+  PromptPool();
   ~PromptPool();
 
-  void Post(std::function<void()> task);
+  void Post(Lane lane, Task task);
   // Runs what is queued, then joins; tasks posted later are dropped. Call from one thread.
   void Stop();
 
  private:
-  void Main();
+  using Queue = std::deque<Task>;
+
+  void Main(Lane lane);
+  // The queue that a thread of this lane takes its next task from; nullptr: there is none for it.
+  Queue* NextQueue(Lane lane) FOLIO_REQUIRES(mu_);
+  Queue& queue(Lane lane) FOLIO_REQUIRES(mu_) { return queues_[static_cast<size_t>(lane)]; }
 
   Mutex mu_;
   CondVar wake_;
-  std::deque<std::function<void()>> tasks_ FOLIO_GUARDED_BY(mu_);
+  std::array<Queue, 2> queues_ FOLIO_GUARDED_BY(mu_);
   bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;
 };

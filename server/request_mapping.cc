@@ -324,6 +324,9 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   document->set_display_name(upload.display_name);
   document->mutable_create_time()->set_seconds(upload.create_time);
   document->set_size_bytes(upload.size_bytes());
+  if (info.state == DocumentState::kUploading) {
+    document->mutable_expire_time()->set_seconds(upload.expire_time());
+  }
 }
 
 bool IsValidDocumentId(const std::string& id) {

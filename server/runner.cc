@@ -3,7 +3,6 @@
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
-#include <prometheus/exposer.h>
 #include <spdlog/spdlog.h>
 
 #include <chrono>
@@ -15,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/edge/edge.h"
+#include "server/metrics_listener.h"
 #include "server/services.h"
 #include "server/step_watchdog.h"
 
@@ -70,6 +70,7 @@ struct Runner::State {
   }
   absl::Status Listen();
   absl::Status StartMetrics();
+  int metrics_port() const { return metrics_listener == nullptr ? 0 : metrics_listener->port(); }
   absl::Status WritePortFile() const;
   // All calls have ended afterwards.
   void StopServer();
@@ -84,14 +85,11 @@ struct Runner::State {
   DocumentsService documents{&context};
   TextService text{&context};
   ControlService control{&context};
-  std::shared_ptr<prometheus::Collectable> gauges;
-  std::shared_ptr<prometheus::Collectable> edge_gauges;
-  std::unique_ptr<prometheus::Exposer> exposer;
+  std::unique_ptr<MetricsListener> metrics_listener;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Edge> edge;
   std::unique_ptr<StepWatchdog> watchdog;
-  int metrics_port = 0;
 };
 
 Runner::Runner(ServerOptions options, EngineFactory factory, Clock clock)
@@ -105,7 +103,7 @@ Runner::~Runner() {
   State& s = *state_;
   s.watchdog.reset();
   s.StopServer();
-  s.exposer.reset();
+  s.metrics_listener.reset();
   s.context.pool.Stop();
   s.context.set_engine(nullptr);
   s.engine.reset();
@@ -135,22 +133,16 @@ std::shared_ptr<grpc::Channel> Runner::InProcessChannel() {
 }
 
 int Runner::grpc_port() const { return state_->edge->port(); }
-int Runner::metrics_port() const { return state_->metrics_port; }
+int Runner::metrics_port() const { return state_->metrics_port(); }
 
 absl::Status Runner::State::StartMetrics() {
   if (options.metrics_listen == "off") return absl::OkStatus();
-  try {
-    exposer = std::make_unique<prometheus::Exposer>(options.metrics_listen, 2);
-  } catch (const std::exception& error) {  // civetweb's way to say so
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", options.metrics_listen,
-                                               ": ", error.what(), "; see --metrics-listen"));
-  }
-  metrics_port = exposer->GetListeningPorts().front();
-  gauges = Metrics::EngineCollectable([this] { return context.engine(); });
-  exposer->RegisterCollectable(metrics.registry());
-  exposer->RegisterCollectable(gauges);
-  edge_gauges = Metrics::EdgeCollectable(edge.get());
-  exposer->RegisterCollectable(edge_gauges);
+  auto started = MetricsListener::Start(
+      options.metrics_listen,
+      {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
+       Metrics::EdgeCollectable(edge.get())});
+  if (!started.ok()) return started.status();
+  metrics_listener = *std::move(started);
   return absl::OkStatus();
 }
 
@@ -175,7 +167,7 @@ absl::Status Runner::State::WritePortFile() const {
   const std::string temporary = options.port_file + ".tmp";
   {
     std::ofstream file(temporary);
-    file << "{\"grpc\": " << edge->port() << ", \"metrics\": " << metrics_port << "}\n";
+    file << "{\"grpc\": " << edge->port() << ", \"metrics\": " << metrics_port() << "}\n";
     if (!file.flush()) {
       return absl::UnavailableError(absl::StrCat("cannot write ", options.port_file));
     }

@@ -24,8 +24,8 @@ bool NeverMerge(const v1::ScoreEvent&, v1::ScoreEvent*) { return false; }
 
 }  // namespace
 
-ScoreCall* ScoreCall::Start(ServiceContext* context) {
-  std::shared_ptr<ScoreCall> call(new ScoreCall(context));
+ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc) {
+  std::shared_ptr<ScoreCall> call(new ScoreCall(context, rpc));
   call->self_ = call;
   context->streams.Add();
   if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
@@ -37,15 +37,24 @@ ScoreCall* ScoreCall::Start(ServiceContext* context) {
   return call.get();
 }
 
-ScoreCall::ScoreCall(ServiceContext* context)
+ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
     : context_(context),
       engine_(context->engine()),
+      rpc_(rpc),
       arrived_(context->clock()),
-      writes_({.write = [this](const v1::ScoreEvent* event) { StartWrite(event); },
+      writes_({.write =
+                   [this](const v1::ScoreEvent* event) {
+                     reader_.OnWriteStarted(context_->clock());
+                     StartWrite(event);
+                   },
                .finish = [this](grpc::Status status) { Finish(std::move(status)); },
-               .merge = NeverMerge}) {}
+               .merge = NeverMerge}),
+      reader_(std::chrono::seconds(context->options.requests.slow_reader_seconds)) {}
 
 void ScoreCall::MaybeRead() {
+  const auto unread = static_cast<int64_t>(writes_.waiting_bytes());
+  if (unread > context_->options.requests.max_stream_buffer_bytes)
+    return;  // OnWriteDone asks again
   {
     MutexLock lock(&mu_);
     if (reads_ || all_received_ || num_waiting_ >= kMaxWaitingTokens) return;
@@ -56,28 +65,52 @@ void ScoreCall::MaybeRead() {
 
 void ScoreCall::OnReadDone(bool ok) {
   if (ok) {
-    context_->pool.Post([call = shared_from_this()] { call->Process(); });
-    return;
+    const size_t bytes = request_.SpaceUsedLong();
+    // At worst a token for each byte.
+    const auto needed = static_cast<int64_t>(bytes + sizeof(int32_t) * request_.ByteSizeLong());
+    MemoryBudget::Share memory;
+    if (grpc::Status refused = context_->TakeMemory(needed, &memory); !refused.ok()) {
+      return Refuse(refused);
+    }
+    {
+      MutexLock lock(&mu_);
+      memory_ = std::move(memory);
+    }
+    return PostWork(bytes, &ScoreCall::Process);
   }
   {
     MutexLock lock(&mu_);
     all_received_ = true;
   }
-  context_->pool.Post([call = shared_from_this()] { call->Complete(); });
+  PostWork(PromptPool::kLongBytes, &ScoreCall::Complete);
+}
+
+void ScoreCall::PostWork(size_t bytes, void (ScoreCall::*work)()) {
+  const auto call = shared_from_this();
+  context_->pool.Post(PromptPool::LaneFor(bytes),
+                      {[call, work] { (*call.*work)(); },
+                       [call](const absl::Status& status) { call->Refuse(ToGrpcStatus(status)); }});
+}
+
+void ScoreCall::Refuse(const grpc::Status& status) {
+  writes_.Finish(status);
+  Abandon(absl::CancelledError("the text was refused"));
 }
 
 void ScoreCall::Process() {
   const grpc::Status status = Dispatch();
-  if (!status.ok()) {
-    writes_.Finish(status);
-    Abandon(absl::CancelledError("the text was refused"));
-    return;
-  }
+  if (!status.ok()) return Refuse(status);
+  v1::ScoreRequest().Swap(&request_);  // lets go of its memory
   {
     MutexLock lock(&mu_);
     reads_ = false;
+    GiveBackMemory();
   }
   MaybeRead();
+}
+
+void ScoreCall::GiveBackMemory() {
+  memory_.ShrinkTo(num_waiting_ * static_cast<int64_t>(sizeof(int32_t)));
 }
 
 grpc::Status ScoreCall::Dispatch() {
@@ -161,11 +194,7 @@ grpc::Status ScoreCall::FinishText() {
 }
 
 void ScoreCall::Complete() {
-  if (const grpc::Status status = FinishText(); !status.ok()) {
-    writes_.Finish(status);
-    Abandon(absl::CancelledError("the text was refused"));
-    return;
-  }
+  if (const grpc::Status status = FinishText(); !status.ok()) return Refuse(status);
   MutexLock lock(&mu_);
   if (id_ != 0) engine_->FinishScore(id_);
 }
@@ -202,6 +231,7 @@ void ScoreCall::OnScored(const ScoredEvent& scored) {
   {
     MutexLock lock(&mu_);
     num_waiting_ -= static_cast<int64_t>(scored.logprobs.size());
+    if (!reads_) GiveBackMemory();
   }
   MaybeRead();
 }
@@ -240,14 +270,27 @@ void ScoreCall::Abandon(const absl::Status& reason) {
   id_ = 0;
 }
 
+void ScoreCall::Tick(SteadyTime now) {
+  if (reader_.MustAbort(now)) {
+    const absl::Status slow = absl::AbortedError(
+        absl::StrCat("the client has read nothing for ", reader_.patience().count(), " s"));
+    writes_.Abort(ToGrpcStatus(slow, {"SLOW_CONSUMER", {}, {}}));
+    Abandon(slow);
+  }
+  MutexLock lock(&mu_);
+  if (!done_ && reader_.MustCancel(now)) rpc_->TryCancel();
+}
+
 void ScoreCall::Stop(const absl::Status& status) {
   writes_.Finish(ToGrpcStatus(status));
   Abandon(status);
 }
 
 void ScoreCall::OnWriteDone(bool ok) {
+  reader_.OnWriteDone();
   writes_.OnWriteDone(ok);
-  if (!ok) Abandon(absl::CancelledError("the client is gone"));
+  if (!ok) return Abandon(absl::CancelledError("the client is gone"));
+  MaybeRead();
 }
 
 void ScoreCall::OnCancel() {
@@ -257,6 +300,11 @@ void ScoreCall::OnCancel() {
 }
 
 void ScoreCall::OnDone() {
+  {
+    MutexLock lock(&mu_);
+    done_ = true;
+    memory_ = {};
+  }
   const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
   context_->metrics->OnRpc("Score", code);
   const std::string strategy = v1::ReadMethod(header_.strategy()).name;

@@ -11,26 +11,28 @@
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "folio/v1/inference.pb.h"
 #include "server/event_pump.h"
+#include "server/reader_watch.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
 
 namespace folio::server {
 
-// One Inference.Score stream. The next part is read only when most of what came before is scored,
-// so that a text of any length needs bounded memory. Holds itself until OnDone.
+// One Inference.Score stream. The next part is read only when most of what came before is scored
+// and the client has read most of its scores, so that a text of any length needs bounded memory.
+// Holds itself until OnDone.
 class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>,
                         public PumpTarget,
                         public std::enable_shared_from_this<ScoreCall> {
  public:
-  static ScoreCall* Start(ServiceContext* context);
+  static ScoreCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc);
 
   // PumpTarget.
   void Handle(Event event) override;
-  void Tick(SteadyTime) override {}
+  void Tick(SteadyTime now) override;
   void Stop(const absl::Status& status) override;
 
  private:
-  explicit ScoreCall(ServiceContext* context);
+  ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc);
 
   // Reactions, on gRPC threads.
   void OnReadDone(bool ok) override;
@@ -49,8 +51,14 @@ class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::Sco
   void Complete();
   grpc::Status FinishText();
 
-  // Reads the next part if few enough tokens wait.
+  // Has the pool do `work` on the part that was read, or on the end of the text.
+  void PostWork(size_t bytes, void (ScoreCall::*work)());
+  void Refuse(const grpc::Status& status);
+
+  // Reads the next part if few enough tokens and scores wait.
   void MaybeRead();
+  // Keeps of memory_ what the tokens that wait need.
+  void GiveBackMemory() FOLIO_REQUIRES(mu_);
   void OnScored(const ScoredEvent& scored);
   void CloseBucket();
   void OnCompleted(const CompletedEvent& completed);
@@ -58,9 +66,11 @@ class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::Sco
   void Abandon(const absl::Status& reason);
 
   ServiceContext* const context_;
-  Engine* const engine_;  // nullptr: refused at once
+  Engine* const engine_;                    // nullptr: refused at once
+  grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const SteadyTime arrived_;
   WriteQueue<v1::ScoreEvent> writes_;
+  ReaderWatch reader_;
   std::shared_ptr<ScoreCall> self_;
   v1::ScoreRequest request_;  // owned by the read in flight or by Process
 
@@ -77,7 +87,10 @@ class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::Sco
   Mutex mu_;
   RequestId id_ FOLIO_GUARDED_BY(mu_) = 0;         // 0: not open, or over
   int64_t num_waiting_ FOLIO_GUARDED_BY(mu_) = 0;  // tokens appended and not scored
-  bool reads_ FOLIO_GUARDED_BY(mu_) = false;       // a read or its processing is under way
+  // Of the request in Process, and of the tokens that wait.
+  MemoryBudget::Share memory_ FOLIO_GUARDED_BY(mu_);
+  bool done_ FOLIO_GUARDED_BY(mu_) = false;   // gRPC's objects are gone
+  bool reads_ FOLIO_GUARDED_BY(mu_) = false;  // a read or its processing is under way
   bool all_received_ FOLIO_GUARDED_BY(mu_) = false;
 };
 

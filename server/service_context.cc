@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/upload_expiry.h"
 
 namespace folio::server {
 namespace {
 
 constexpr std::chrono::milliseconds kHurryPoll{20};
 constexpr std::chrono::milliseconds kLoadingRetry{2000};
+constexpr std::chrono::milliseconds kMemoryRetry{1000};
 // A client that comes back finds another replica, or this one restarted.
 constexpr std::chrono::milliseconds kDrainingRetry{1000};
 
@@ -35,7 +37,15 @@ bool StreamCount::WaitUntilZero(SteadyTime deadline, const std::function<bool()>
 }
 
 ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
-    : options(o), clock(std::move(c)), metrics(m), pump(clock) {}
+    : options(o),
+      clock(std::move(c)),
+      metrics(m),
+      memory(options.requests.max_memory_bytes),
+      pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {}
+
+void ServiceContext::KeepHouse(SteadyTime now) {
+  if (Engine* engine = this->engine()) DeleteExpiredUploads(engine, now);
+}
 
 std::chrono::milliseconds ServiceContext::RetryDelay() const {
   const Engine* engine = this->engine();
@@ -61,6 +71,25 @@ grpc::Status ServiceContext::CheckAdmission() const {
   if (num_preparing.load() < limit) return grpc::Status::OK;
   return Refusal(
       absl::ResourceExhaustedError(absl::StrCat("the queue of ", limit, " requests is full")));
+}
+
+grpc::Status ServiceContext::TakeMemory(int64_t bytes, MemoryBudget::Share* share) {
+  auto taken = memory.Take(bytes);
+  if (taken.has_value()) {
+    *share = *std::move(taken);
+    return grpc::Status::OK;
+  }
+  metrics->OnRejected("memory");
+  const std::string limit = absl::StrCat(memory.limit());
+  // What can never be had is not worth a second try.
+  const bool never = bytes > memory.limit();
+  return ToGrpcStatus(
+      absl::ResourceExhaustedError(absl::StrCat(
+          "the request needs ", bytes, " bytes outside the KV cache, ", memory.used(), " of ",
+          limit, " are in use; send less text in one message, or see --max-request-memory-bytes")),
+      {"REQUEST_MEMORY",
+       {{"limit_bytes", limit}},
+       never ? std::chrono::milliseconds(0) : std::max(RetryDelay(), kMemoryRetry)});
 }
 
 grpc::Status ServiceContext::Refusal(const absl::Status& status) const {

@@ -10,6 +10,7 @@
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
 #include "server/event_pump.h"
+#include "server/memory_budget.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/prompt_pool.h"
@@ -35,6 +36,10 @@ class StreamCount {
 
 // What every service works with. Built by the runner before the first call; thread-safe.
 class ServiceContext {
+  // Before the pump, which works with it at once.
+  std::atomic<Engine*> engine_{nullptr};
+  std::atomic<bool> draining_{false};
+
  public:
   ServiceContext(const ServerOptions& options, Clock clock, Metrics* metrics);
 
@@ -52,6 +57,8 @@ class ServiceContext {
   // CheckServing for a request that will wait: RESOURCE_EXHAUSTED when too many are being
   // tokenised.
   grpc::Status CheckAdmission() const;
+  // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
+  grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;
 
@@ -62,14 +69,13 @@ class ServiceContext {
   StreamCount streams;
   // Requests that the prompt pool has not handed to the engine yet.
   std::atomic<int> num_preparing{0};
-  PromptPool pool{2};
+  MemoryBudget memory;
+  PromptPool pool;
   EventPump pump;
 
  private:
   std::chrono::milliseconds RetryDelay() const;
-
-  std::atomic<Engine*> engine_{nullptr};
-  std::atomic<bool> draining_{false};
+  void KeepHouse(SteadyTime now);
 };
 
 }  // namespace folio::server

@@ -1,16 +1,15 @@
 #include "server/services.h"
 
-#include <functional>
 #include <numeric>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/generate_call.h"
-#include "server/logging.h"
 #include "server/request_mapping.h"
 #include "server/score_call.h"
 #include "server/status_mapping.h"
+#include "server/unary_call.h"
 #include "server/upload_call.h"
 #include "server/version.h"
 
@@ -21,37 +20,10 @@ constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 1000;
 constexpr size_t kMaxTextBytes = 4 << 20;
 
-// A unary call: counted and logged when it finishes.
-class UnaryCall {
- public:
-  UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)
-      : context_(context),
-        reactor_(rpc->DefaultReactor()),
-        method_(method),
-        arrived_(context->clock()) {}
-
-  grpc::ServerUnaryReactor* Finish(const grpc::Status& status) const {
-    const char* code = CodeName(status.error_code());
-    const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
-    context_->metrics->OnRpc(method_, code);
-    LogRpc({method_, code, "", "", elapsed.count()});
-    reactor_->Finish(status);
-    return reactor_;
-  }
-
-  // Finishes with the status of `work`, which runs on the prompt pool. REQUIRES: the server is
-  // serving.
-  grpc::ServerUnaryReactor* FinishOnPool(std::function<grpc::Status()> work) const {
-    context_->pool.Post([call = *this, work = std::move(work)] { call.Finish(work()); });
-    return reactor_;
-  }
-
- private:
-  ServiceContext* const context_;
-  grpc::ServerUnaryReactor* const reactor_;
-  const char* const method_;
-  const SteadyTime arrived_;
-};
+// Bytes per byte of text that Tokenize needs, at worst a token for each: the text, its tokens twice
+// and the answer on the wire. Detokenize: per token, whose text is a few bytes long.
+constexpr int64_t kTokenizeCost = 12;
+constexpr int64_t kDetokenizeCost = 32;
 
 grpc::Status BadId() {
   return BadField("document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
@@ -115,8 +87,8 @@ grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
 }
 
 grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>* InferenceService::Score(
-    grpc::CallbackServerContext*) {
-  return ScoreCall::Start(context_);
+    grpc::CallbackServerContext* rpc) {
+  return ScoreCall::Start(context_, rpc);
 }
 
 grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>*
@@ -124,80 +96,84 @@ DocumentsService::UploadDocument(grpc::CallbackServerContext*) {
   return UploadCall::Start(context_);
 }
 
-grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerContext*,
                                                         const v1::GetDocumentRequest* request,
                                                         v1::Document* response) {
-  const UnaryCall call(context_, rpc, "GetDocument");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  auto* const call = new UnaryCall(context_, "GetDocument");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
   const std::string& id = request->document_id();
-  if (!IsValidDocumentId(id)) return call.Finish(BadId());
+  if (!IsValidDocumentId(id)) return call->End(BadId());
   const auto document = context_->engine()->GetDocument(id);
-  if (!document.has_value()) return call.Finish(NoDocument(id));
+  if (!document.has_value()) return call->End(NoDocument(id));
   ToProto(*document, response);
-  return call.Finish(grpc::Status::OK);
+  return call->End(grpc::Status::OK);
 }
 
-grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerContext*,
                                                           const v1::ListDocumentsRequest* request,
                                                           v1::ListDocumentsResponse* response) {
-  const UnaryCall call(context_, rpc, "ListDocuments");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  auto* const call = new UnaryCall(context_, "ListDocuments");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
   if (request->page_size() > kMaxPage) {
-    return call.Finish(BadField(
+    return call->End(BadField(
         "page_size", absl::StrCat("is ", request->page_size(), ", the limit is ", kMaxPage)));
   }
   // A page token is the last id of the page before.
   if (!request->page_token().empty() && !IsValidDocumentId(request->page_token())) {
-    return call.Finish(BadField("page_token", "is not one that ListDocuments returned"));
+    return call->End(BadField("page_token", "is not one that ListDocuments returned"));
   }
   const uint32_t size = request->page_size() == 0 ? kDefaultPage : request->page_size();
   const auto page = context_->engine()->ListDocuments(request->page_token(), size + 1);
   for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
   if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
-  return call.Finish(grpc::Status::OK);
+  return call->End(grpc::Status::OK);
 }
 
-grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(grpc::CallbackServerContext*,
                                                            const v1::DeleteDocumentRequest* request,
                                                            v1::DeleteDocumentResponse*) {
-  const UnaryCall call(context_, rpc, "DeleteDocument");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  auto* const call = new UnaryCall(context_, "DeleteDocument");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
   const std::string& id = request->document_id();
-  if (!IsValidDocumentId(id)) return call.Finish(BadId());
+  if (!IsValidDocumentId(id)) return call->End(BadId());
   const auto document = context_->engine()->GetDocument(id);
-  if (!document.has_value()) return call.Finish(NoDocument(id));
+  if (!document.has_value()) return call->End(NoDocument(id));
   // Deleted meanwhile: gone as well.
   const absl::Status deleted = context_->engine()->DeleteDocument(document->handle);
-  return call.Finish(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
+  return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
 }
 
-grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext*,
                                                 const v1::TokenizeRequest* request,
                                                 v1::TokenizeResponse* response) {
-  const UnaryCall call(context_, rpc, "Tokenize");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  auto* const call = new UnaryCall(context_, "Tokenize");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
   if (request->text().size() > kMaxTextBytes) {
-    return call.Finish(BadField("text", absl::StrCat("has ", request->text().size(),
-                                                     " bytes, the limit is ", kMaxTextBytes)));
+    return call->End(BadField("text", absl::StrCat("has ", request->text().size(),
+                                                   " bytes, the limit is ", kMaxTextBytes)));
   }
-  return call.FinishOnPool([this, request, response] {
+  const size_t bytes = request->text().size();
+  const auto work = [this, request, response](const UnaryCall&) {
     const Tokenizer& tokenizer = context_->engine()->tokenizer();
     const auto ids = tokenizer.Encode(request->text());
     if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
     if (request->add_bos() && tokenizer.bos_id() >= 0) {
       response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
     }
+    response->mutable_token_ids()->Reserve(static_cast<int>(ids->size()) + 1);
     for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
     return grpc::Status::OK;
-  });
+  };
+  return call->EndOnPool(bytes, kTokenizeCost * static_cast<int64_t>(bytes), work);
 }
 
-grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext*,
                                                   const v1::DetokenizeRequest* request,
                                                   v1::DetokenizeResponse* response) {
-  const UnaryCall call(context_, rpc, "Detokenize");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
-  return call.FinishOnPool([this, request, response] {
+  auto* const call = new UnaryCall(context_, "Detokenize");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+  const auto num_ids = static_cast<size_t>(request->token_ids_size());
+  const auto work = [this, request, response](const UnaryCall&) {
     const Tokenizer& tokenizer = context_->engine()->tokenizer();
     const auto vocab = static_cast<uint32_t>(tokenizer.vocab_size());
     for (int i = 0; i < request->token_ids_size(); ++i) {
@@ -211,25 +187,27 @@ grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext* r
     if (!text.ok()) return BadField("token_ids", std::string(text.status().message()));
     response->set_text(*text);
     return grpc::Status::OK;
-  });
+  };
+  return call->EndOnPool(sizeof(uint32_t) * num_ids,
+                         kDetokenizeCost * static_cast<int64_t>(num_ids), work);
 }
 
-grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext*,
                                                         const v1::GetServerInfoRequest*,
                                                         v1::ServerInfo* response) {
-  const UnaryCall call(context_, rpc, "GetServerInfo");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  auto* const call = new UnaryCall(context_, "GetServerInfo");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
   FillInfo(*context_, response);
-  return call.Finish(grpc::Status::OK);
+  return call->End(grpc::Status::OK);
 }
 
-grpc::ServerUnaryReactor* ControlService::ListStrategies(grpc::CallbackServerContext* rpc,
+grpc::ServerUnaryReactor* ControlService::ListStrategies(grpc::CallbackServerContext*,
                                                          const v1::ListStrategiesRequest*,
                                                          v1::ListStrategiesResponse* response) {
-  const UnaryCall call(context_, rpc, "ListStrategies");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call.Finish(serving);
+  auto* const call = new UnaryCall(context_, "ListStrategies");
+  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
   ToProto(context_->engine()->info().catalogue, response);
-  return call.Finish(grpc::Status::OK);
+  return call->End(grpc::Status::OK);
 }
 
 }  // namespace folio::server

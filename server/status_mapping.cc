@@ -61,7 +61,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail)
 
 grpc::Status NoDocument(const std::string& id) {
   return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document '", id, "'")),
-                      {"NO_SUCH_DOCUMENT", {{"document_id", id}}, {}});
+                      {"DOCUMENT_NOT_FOUND", {{"document_id", id}}, {}});
 }
 
 grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
+#include "server/upload_expiry.h"
 
 namespace folio::server {
 namespace {
@@ -82,26 +83,42 @@ UploadCall::UploadCall(ServiceContext* context)
 
 void UploadCall::OnReadDone(bool ok) {
   if (ok) {
-    context_->pool.Post([call = shared_from_this()] { call->Process(); });
-    return;
+    const size_t bytes = request_.SpaceUsedLong();
+    // At worst a token for each byte.
+    const auto needed = static_cast<int64_t>((1 + sizeof(int32_t)) * bytes);
+    if (grpc::Status refused = context_->TakeMemory(needed, &memory_); !refused.ok()) {
+      return EndUpload(refused);
+    }
+    const auto call = shared_from_this();
+    return context_->pool.Post(PromptPool::LaneFor(bytes), {[call] { call->Process(); },
+                                                            [call](const absl::Status& status) {
+                                                              call->OnProcessFailed(status);
+                                                            }});
   }
   {
     MutexLock lock(&mu_);
     if (all_received_) return;  // the client waits for `ready`
   }
-  PauseUnlessDetached();
-  writes_.Finish(ToGrpcStatus(
+  EndUpload(ToGrpcStatus(
       absl::AbortedError("the upload ended without `finish`; resume it with its document_id"),
       {"UPLOAD_INCOMPLETE", {}, {}}));
 }
 
+void UploadCall::EndUpload(const grpc::Status& status) {
+  PauseUnlessDetached();
+  writes_.Finish(status);
+}
+
+void UploadCall::OnProcessFailed(const absl::Status& status) {
+  // How much of the part was taken is not known.
+  EndUpload(subject_ == nullptr ? ToGrpcStatus(status) : FailDocument("chunk.data", status));
+}
+
 void UploadCall::Process() {
   const grpc::Status status = Dispatch();
-  if (!status.ok()) {
-    PauseUnlessDetached();
-    writes_.Finish(status);
-    return;
-  }
+  if (!status.ok()) return EndUpload(status);
+  v1::UploadDocumentRequest().Swap(&request_);  // lets go of its memory
+  memory_ = {};
   bool reading = false;
   writes_.IfOpen([this, &reading] {
     StartRead(&request_);
@@ -148,9 +165,12 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
       engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
   if (!attention.ok()) return BadAttention(attention.status(), "header.");
   const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
-  const auto fresh = std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(),
-                                                      engine_->tokenizer());
-  const auto opened = engine_->OpenDocument(id, *attention, fresh);
+  const auto fresh = std::make_shared<DocumentUpload>(
+      header.display_name(), header.upload_token(),
+      DocumentUpload::Surroundings{
+          engine_->tokenizer(), &context_->memory, context_->clock,
+          std::chrono::seconds(context_->options.requests.upload_expiry_seconds)});
+  const auto opened = OpenDocument(id, *attention, fresh);
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   }
@@ -195,6 +215,19 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
   return grpc::Status::OK;
 }
 
+absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(
+    const std::string& id, const AttentionSpec& attention,
+    const std::shared_ptr<DocumentUpload>& fresh) {
+  auto opened = engine_->OpenDocument(id, attention, fresh);
+  if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(engine_)) {
+    opened = engine_->OpenDocument(id, attention, fresh);
+  }
+  if (!opened.ok() || opened->state != DocumentState::kFailed) return opened;
+  // It holds nothing; deleted meanwhile: gone as well.
+  engine_->DeleteDocument(opened->handle).IgnoreError();
+  return engine_->OpenDocument(id, attention, fresh);
+}
+
 void UploadCall::OnTakenOver() {
   writes_.Finish(ToGrpcStatus(absl::AbortedError("another connection has taken this upload over"),
                               {"UPLOAD_TAKEN_OVER", {}, {}}));
@@ -210,16 +243,19 @@ grpc::Status UploadCall::CheckUploading(const std::string& request) const {
 
 grpc::Status UploadCall::Append(const std::string& field,
                                 absl::StatusOr<std::vector<int32_t>> tokens) {
-  absl::Status status = tokens.status();
-  if (status.ok() && !tokens->empty()) {
-    status = engine_->AppendToDocument(subject_->document, *std::move(tokens));
-  }
+  if (!tokens.ok()) return FailDocument(field, tokens.status());
+  if (tokens->empty()) return grpc::Status::OK;
+  const absl::Status status = engine_->AppendToDocument(subject_->document, *std::move(tokens));
   if (status.ok()) return grpc::Status::OK;
-  if (!absl::IsInvalidArgument(status)) {
-    const grpc::Status why = CheckUploading(field);
-    return why.ok() ? ToGrpcStatus(status) : why;
-  }
-  grpc::Status answer = BadField(field, std::string(status.message()));
+  if (absl::IsInvalidArgument(status)) return FailDocument(field, status);
+  const grpc::Status why = CheckUploading(field);
+  return why.ok() ? ToGrpcStatus(status) : why;
+}
+
+grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Status& status) {
+  const grpc::Status answer = absl::IsInvalidArgument(status)
+                                  ? BadField(field, std::string(status.message()))
+                                  : ToGrpcStatus(status, {"REQUEST_MEMORY", {}, {}});
   {
     MutexLock lock(&mu_);
     says_why_ = true;
@@ -326,7 +362,7 @@ void UploadCall::SendReady() {
 void UploadCall::Stop(const absl::Status& status) { writes_.Finish(ToGrpcStatus(status)); }
 
 void UploadCall::PauseUnlessDetached() {
-  context_->pool.Post([call = shared_from_this()] {
+  const auto pause = [call = shared_from_this()] {
     const auto subject = [&call]() -> std::shared_ptr<const Subject> {
       MutexLock lock(&call->mu_);
       return call->all_received_ ? nullptr : call->subject_;
@@ -335,7 +371,9 @@ void UploadCall::PauseUnlessDetached() {
     DocumentUpload& upload = *subject->upload;
     MutexLock work_lock(&upload.work_mu);
     if (upload.owner.lock() == call) call->engine_->PauseDocument(subject->document);
-  });
+  };
+  // It waits for the part in work.
+  context_->pool.Post(PromptPool::Lane::kLong, {pause, [](const absl::Status&) {}});
 }
 
 void UploadCall::OnWriteDone(bool ok) { writes_.OnWriteDone(ok); }

@@ -44,9 +44,15 @@ class UploadCall final
 
   // On a prompt pool thread, one after the other.
   void Process();
+  void EndUpload(const grpc::Status& status);
+  // The rest of Process has thrown.
+  void OnProcessFailed(const absl::Status& status);
   grpc::Status Dispatch();
   grpc::Status OnHeader(const v1::DocumentHeader& header);
   grpc::Status Open(const v1::DocumentHeader& header);
+  // The document of this id, or a new one in the place of one that has failed.
+  absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
+                                            const std::shared_ptr<DocumentUpload>& fresh);
   grpc::Status OnChunk(const v1::DocumentChunk& chunk);
   grpc::Status CheckChunk(const v1::DocumentChunk& chunk) const;
   grpc::Status OnFinish(const v1::FinishUpload& finish);
@@ -54,6 +60,8 @@ class UploadCall final
   grpc::Status CheckUploading(const std::string& request) const;
   // Hands tokens to the engine. Bad text, or too much of it, fails the document.
   grpc::Status Append(const std::string& field, absl::StatusOr<std::vector<int32_t>> tokens);
+  // The text that came with `field` cannot become the document's. Ends the call, too.
+  grpc::Status FailDocument(const std::string& field, const absl::Status& status);
 
   void OnProgress(const PrefillEvent& prefill);
   void SendReady();
@@ -66,7 +74,9 @@ class UploadCall final
   const SteadyTime arrived_;
   WriteQueue<v1::UploadDocumentEvent> writes_;
   std::shared_ptr<UploadCall> self_;
-  v1::UploadDocumentRequest request_;  // owned by the read in flight or by Process
+  // Both owned by the read in flight or by Process.
+  v1::UploadDocumentRequest request_;
+  MemoryBudget::Share memory_;  // of the request and its tokens
 
   // What the header has named.
   struct Subject {

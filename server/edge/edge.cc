@@ -17,14 +17,12 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
 namespace folio::server {
 namespace {
 
-constexpr int kBacklog = 1024;
 constexpr int kMaxEvents = 128;
 constexpr std::chrono::milliseconds kSweepInterval{500};
 constexpr std::chrono::seconds kLastWrites{2};
@@ -32,26 +30,6 @@ constexpr std::chrono::seconds kLastWrites{2};
 constexpr uint64_t kWake = 0;
 constexpr uint64_t kFirstListener = 1;
 constexpr uint64_t kFirstConnection = 1 << 8;
-
-struct AddressOfHost {
-  std::string host;
-  std::string port;
-};
-
-absl::StatusOr<AddressOfHost> ParseAddress(const std::string& listen) {
-  const size_t colon = listen.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(listen.substr(colon + 1), &port) ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot listen on '", listen, "': HOST:PORT is expected, with a port up to 65535"));
-  }
-  std::string host = listen.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  return AddressOfHost{host, listen.substr(colon + 1)};
-}
 
 std::string NumericHost(const sockaddr_storage& address, socklen_t size, std::string* port) {
   std::array<char, NI_MAXHOST> host{};
@@ -158,49 +136,13 @@ void Edge::Count(const std::string& why) {
 }
 
 absl::Status Edge::Listen(const std::string& listen) {
-  FOLIO_ASSIGN_OR_RETURN(const AddressOfHost address, ParseAddress(listen));
+  FOLIO_ASSIGN_OR_RETURN(listeners_, ListenOn(listen, "--listen"));
   if (!epoll_.valid() || !wake_.valid()) return absl::UnavailableError("no file descriptors left");
   Watch(wake_.get(), EPOLLIN, kWake, /*is_new=*/true);
-  if (const absl::Status bound = Bind(address.host, address.port); !bound.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", listen, " (", bound.message(), "); see --listen"));
-  }
-  for (size_t n = 0; n < listeners_.size(); ++n) {
-    Watch(listeners_[n].get(), EPOLLIN, kFirstListener + n, /*is_new=*/true);
+  for (size_t n = 0; n < listeners_.sockets.size(); ++n) {
+    Watch(listeners_.sockets[n].get(), EPOLLIN, kFirstListener + n, /*is_new=*/true);
   }
   return absl::OkStatus();
-}
-
-absl::Status Edge::Bind(const std::string& host, const std::string& port) {
-  addrinfo hints{};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error =
-      ::getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return absl::UnavailableError(::gai_strerror(error));
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owned(found, ::freeaddrinfo);
-  // Of several addresses of a name (localhost) the first, and the others on the same port if it was
-  // given.
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    if (!listeners_.empty() && port == "0") break;
-    Fd socket(::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int on = 1;
-    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (::bind(socket.get(), one->ai_addr, one->ai_addrlen) != 0 ||
-        ::listen(socket.get(), kBacklog) != 0) {
-      continue;
-    }
-    sockaddr_storage bound{};
-    socklen_t size = sizeof(bound);
-    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size);
-    std::string bound_port;
-    NumericHost(bound, size, &bound_port);
-    if (listeners_.empty()) (void)absl::SimpleAtoi(bound_port, &port_);
-    listeners_.push_back(std::move(socket));
-  }
-  return listeners_.empty() ? absl::UnavailableError(std::strerror(errno)) : absl::OkStatus();
 }
 
 void Edge::Watch(int fd, uint32_t events, uint64_t id, bool is_new) const {
@@ -221,8 +163,8 @@ void Edge::Main() {
       const uint64_t id = events[static_cast<size_t>(n)].data.u64;
       if (id >= kFirstConnection) {
         OnEvents(id);
-      } else if (id >= kFirstListener && id - kFirstListener < listeners_.size()) {
-        Accept(listeners_[id - kFirstListener].get());
+      } else if (id >= kFirstListener && id - kFirstListener < listeners_.sockets.size()) {
+        Accept(listeners_.sockets[id - kFirstListener].get());
       }
     }
     const SteadyTime now = std::chrono::steady_clock::now();
@@ -231,7 +173,7 @@ void Edge::Main() {
       next_sweep = now + kSweepInterval;
     }
     if (end == SteadyTime::max() && Ending()) {
-      listeners_.clear();
+      listeners_.sockets.clear();
       wake_.Close();
       end = now + kLastWrites;
     }

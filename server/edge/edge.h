@@ -12,6 +12,7 @@
 #include "server/clock.h"
 #include "server/edge/connection.h"
 #include "server/edge/fd.h"
+#include "server/edge/listen.h"
 #include "server/limits.h"
 
 namespace folio::server {
@@ -38,7 +39,7 @@ class Edge {
   // Listens no more, waits a moment for what gRPC has closed to be sent, and closes everything.
   void Stop();
 
-  int port() const { return port_; }
+  int port() const { return listeners_.port; }
   // As descriptors allow them.
   const EdgeLimits& limits() const { return limits_; }
   int num_connections() const;
@@ -49,7 +50,6 @@ class Edge {
 
   Edge(const EdgeLimits& limits, Clock clock, Handover handover);
   absl::Status Listen(const std::string& listen);
-  absl::Status Bind(const std::string& host, const std::string& port);
 
   void Main();
   void Accept(int listener);
@@ -69,11 +69,10 @@ class Edge {
   const EdgeLimits limits_;
   const Clock clock_;
   const Handover handover_;
-  int port_ = 0;
   Fd epoll_;
   Fd wake_;
   Fd spare_;
-  std::vector<Fd> listeners_;
+  Listeners listeners_;
   // Of the thread alone.
   Connections connections_;
   std::map<std::string, int> of_address_;

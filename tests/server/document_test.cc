@@ -78,7 +78,7 @@ TEST_F(Documents, UnknownOnesAreNotFound) {
   v1::Document document;
   for (const grpc::Status& status : {Get("nothing", &document), Delete("nothing")}) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
-    EXPECT_EQ(DetailsOf(status).info.reason(), "NO_SUCH_DOCUMENT");
+    EXPECT_EQ(DetailsOf(status).info.reason(), "DOCUMENT_NOT_FOUND");
     EXPECT_EQ(DetailsOf(status).info.metadata().at("document_id"), "nothing");
   }
   EXPECT_EQ(DetailsOf(Get("", &document)).field(), "document_id");

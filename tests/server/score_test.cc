@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "folio/v1/inference.grpc.pb.h"
 #include "tests/server/test_server.h"
 
@@ -105,6 +108,38 @@ TEST_F(Score, BadInputIsRefused) {
 TEST_F(Score, AnEmptyTextHasNoScore) {
   ASSERT_TRUE(Run({Header()}).ok());
   EXPECT_EQ(events_.back().completed().num_tokens(), 0u);
+}
+
+TEST(ScoreBackpressure, WhoReadsNothingIsReadNoMoreAndEnds) {
+  server::ServerOptions options;
+  options.requests.max_stream_buffer_bytes = 4 << 10;
+  TestServer server(options);
+  const auto stub = v1::Inference::NewStub(server.TcpChannel());
+  grpc::ClientContext context;
+  const auto stream = stub->Score(&context);
+  v1::ScoreRequest request;
+  request.mutable_header()->set_per_token(true);
+  constexpr int kMany = 5000;  // 80 MB of scores
+  std::atomic<int> num_written{0};
+  std::atomic<bool> ended{false};
+  std::thread writer([&] {
+    while (num_written < kMany && stream->Write(request)) {
+      if (++num_written > 1) continue;
+      for (int i = 0; i < 4096; ++i) request.mutable_token_ids()->add_ids(3);
+    }
+    ended = true;
+  });
+  while (!ended) {
+    server.clock().Advance(std::chrono::seconds(1));
+    std::this_thread::yield();
+  }
+  writer.join();
+  EXPECT_LT(num_written, kMany);
+  v1::ScoreEvent event;
+  while (stream->Read(&event)) {
+  }
+  // ABORTED, or CANCELLED if it did not read that either.
+  EXPECT_FALSE(stream->Finish().ok());
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class ManualClock {
   std::atomic<int64_t> now_ms_{1000000};
 };
 
-// Options of a server that serves metrics on a free port. Stopping it takes civetweb two seconds.
+// Options of a server that serves metrics on a free port.
 server::ServerOptions WithMetrics(server::ServerOptions options = {});
 
 // The server with a fake engine, on a free port of its own, without metrics unless WithMetrics.

@@ -1,0 +1,40 @@
+#include "server/unary_call.h"
+
+#include <utility>
+
+#include "server/logging.h"
+#include "server/status_mapping.h"
+
+namespace folio::server {
+
+grpc::ServerUnaryReactor* UnaryCall::End(const grpc::Status& status) {
+  code_ = status.error_code();
+  Finish(status);
+  return this;
+}
+
+grpc::ServerUnaryReactor* UnaryCall::EndOnPool(size_t work_bytes, int64_t memory_bytes, Work work) {
+  if (grpc::Status refused = context_->TakeMemory(memory_bytes, &memory_); !refused.ok()) {
+    return End(refused);
+  }
+  const auto run = [this, work = std::move(work)] {
+    const absl::Status wanted = CheckWanted();
+    End(wanted.ok() ? work(*this) : ToGrpcStatus(wanted));
+  };
+  const auto fail = [this](const absl::Status& status) { End(ToGrpcStatus(status)); };
+  context_->pool.Post(PromptPool::LaneFor(work_bytes), {run, fail});
+  return this;
+}
+
+absl::Status UnaryCall::CheckWanted() const {
+  return cancelled_.load() ? absl::CancelledError("the call was cancelled") : absl::OkStatus();
+}
+
+void UnaryCall::OnDone() {
+  const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
+  context_->metrics->OnRpc(method_, CodeName(code_));
+  LogRpc({method_, CodeName(code_), "", "", elapsed.count()});
+  delete this;
+}
+
+}  // namespace folio::server

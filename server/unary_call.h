@@ -1,0 +1,45 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "absl/status/status.h"
+#include "server/memory_budget.h"
+#include "server/service_context.h"
+
+namespace folio::server {
+
+// One unary call: counted and logged when it is done. Owns itself until then.
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  UnaryCall(ServiceContext* context, const char* method)
+      : context_(context), method_(method), arrived_(context->clock()) {}
+
+  // Ends the call, once. Returns it, for gRPC.
+  grpc::ServerUnaryReactor* End(const grpc::Status& status);
+
+  // Ends the call with the status of `work`, which runs on the prompt pool and may need
+  // `memory_bytes` for a text or list of `work_bytes`. Work of a call that was cancelled meanwhile
+  // is not begun. RESOURCE_EXHAUSTED when memory is short. REQUIRES: the model is loaded.
+  using Work = std::function<grpc::Status(const UnaryCall& call)>;
+  grpc::ServerUnaryReactor* EndOnPool(size_t work_bytes, int64_t memory_bytes, Work work);
+
+  // CANCELLED once the client has cancelled the call or its deadline has passed.
+  absl::Status CheckWanted() const;
+
+ private:
+  void OnCancel() override { cancelled_.store(true); }
+  void OnDone() override;
+
+  ServiceContext* const context_;
+  const char* const method_;
+  const SteadyTime arrived_;
+  MemoryBudget::Share memory_;
+  grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace folio::server

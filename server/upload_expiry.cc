@@ -1,0 +1,61 @@
+#include "server/upload_expiry.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/document_upload.h"
+
+namespace folio::server {
+namespace {
+
+constexpr size_t kPage = 100;
+
+void ForEachUpload(const Engine& engine, const std::function<void(const DocumentInfo&)>& visit) {
+  if (engine.CountDocuments()[static_cast<size_t>(DocumentState::kUploading)] == 0) return;
+  std::string after;
+  for (;;) {
+    const std::vector<DocumentInfo> page = engine.ListDocuments(after, kPage);
+    for (const DocumentInfo& document : page) {
+      if (document.state == DocumentState::kUploading) visit(document);
+    }
+    if (page.size() < kPage) return;
+    after = page.back().handle.id;
+  }
+}
+
+// Whoever follows it hears why first.
+void Delete(Engine* engine, const DocumentHandle& handle, const std::string& why) {
+  engine->FailDocument(handle, absl::AbortedError(why)).IgnoreError();
+  engine->DeleteDocument(handle).IgnoreError();
+}
+
+}  // namespace
+
+void DeleteExpiredUploads(Engine* engine, SteadyTime now) {
+  ForEachUpload(*engine, [engine, now](const DocumentInfo& document) {
+    const auto upload = DocumentUpload::Of(document);
+    if (now < upload->expires_at()) return;
+    Delete(engine, document.handle,
+           absl::StrCat("the upload of document '", document.handle.id, "' had no byte for ",
+                        upload->patience().count(), " s and was deleted"));
+  });
+}
+
+bool DeleteOldestEmptyUpload(Engine* engine) {
+  std::optional<DocumentInfo> oldest;
+  ForEachUpload(*engine, [&oldest](const DocumentInfo& document) {
+    if (DocumentUpload::Of(document)->size_bytes() > 0) return;
+    if (!oldest.has_value() || document.handle.incarnation < oldest->handle.incarnation) {
+      oldest = document;
+    }
+  });
+  if (!oldest.has_value()) return false;
+  Delete(engine, oldest->handle,
+         absl::StrCat("document '", oldest->handle.id,
+                      "' gave its place to another one: no byte of it had come"));
+  return true;
+}
+
+}  // namespace folio::server

@@ -1,0 +1,79 @@
+#include "server/metrics_listener.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <prometheus/counter.h>
+#include <prometheus/registry.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "server/edge/fd.h"
+
+namespace folio::server {
+namespace {
+
+class MetricsListenerTest : public ::testing::Test {
+ protected:
+  MetricsListenerTest() {
+    prometheus::BuildCounter().Name("folio_test").Register(*registry_).Add({}).Increment(7);
+    listener_ = *MetricsListener::Start("127.0.0.1:0", {registry_});
+  }
+
+  // Sends the bytes from an address of its own.
+  Fd Send(const std::string& bytes, const char* from = "127.0.0.1") const {
+    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &address.sin_addr);
+    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    ::inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+    address.sin_port = htons(static_cast<uint16_t>(listener_->port()));
+    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    return socket;
+  }
+  static std::string Receive(const Fd& socket) {
+    std::string text;
+    char part[4096];
+    for (ssize_t got; (got = ::recv(socket.get(), part, sizeof(part), 0)) > 0;) {
+      text.append(part, static_cast<size_t>(got));
+    }
+    return text;
+  }
+  std::string Get(const std::string& path, const char* from = "127.0.0.1") const {
+    return Receive(Send("GET " + path + " HTTP/1.0\r\n\r\n", from));
+  }
+
+  std::shared_ptr<prometheus::Registry> registry_ = std::make_shared<prometheus::Registry>();
+  std::unique_ptr<MetricsListener> listener_;
+};
+
+TEST_F(MetricsListenerTest, ServesMetricsAndNothingElse) {
+  const std::string answer = Get("/metrics");
+  EXPECT_NE(answer.find("200 OK"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("text/plain; version=0.0.4"), std::string::npos) << answer;
+  EXPECT_NE(answer.find("folio_test 7"), std::string::npos) << answer;
+  EXPECT_NE(Get("/other").find("404"), std::string::npos);
+  EXPECT_NE(Receive(Send("POST /metrics HTTP/1.0\r\n\r\n")).find("405"), std::string::npos);
+}
+
+// More of them than an address may have; another address is served at once.
+TEST_F(MetricsListenerTest, HalfSentRequestsHoldNobodyUp) {
+  std::vector<Fd> stalled;
+  for (int i = 0; i < 50; ++i)
+    stalled.push_back(Send("GET /metrics HTTP/1.1\r\nHost:", "127.0.0.2"));
+  EXPECT_NE(Get("/metrics").find("folio_test 7"), std::string::npos);
+}
+
+TEST_F(MetricsListenerTest, AddressesInUseAndBadOnesAreErrors) {
+  const std::string taken = "127.0.0.1:" + std::to_string(listener_->port());
+  EXPECT_EQ(MetricsListener::Start(taken, {}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(MetricsListener::Start("127.0.0.1:70000", {}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace folio::server
