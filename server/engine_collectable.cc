@@ -8,6 +8,7 @@
 #include "engine/base/memory_info.h"
 #include "engine/base/mutex.h"
 #include "server/edge/edge.h"
+#include "server/logging.h"
 #include "server/metrics.h"
 
 namespace folio::server {
@@ -137,6 +138,10 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   families_ = &families;
   Gauge("folio_process_resident_memory_bytes", "Resident memory of the process.",
         static_cast<double>(ResidentBytes()));
+  families.push_back(Family("folio_log_lines_dropped_total",
+                            "Log lines that were not written because nothing read them.",
+                            MetricType::Counter));
+  Add(&families.back(), static_cast<double>(DroppedLogLines()));
   const Engine* engine = engine_();
   CollectDocuments(engine == nullptr ? DocumentCounts{} : engine->CountDocuments());
   if (engine == nullptr) return families;

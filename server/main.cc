@@ -47,10 +47,7 @@ int Serve(ServerOptions options, const sigset_t& signals) {
     device_failed.store(true);
     kill(getpid(), SIGTERM);
   };
-  options.on_stall = [] {
-    spdlog::shutdown();
-    std::_Exit(1);
-  };
+  options.on_stall = [] { std::_Exit(1); };
   Runner runner(options, [](const EngineOptions& engine) { return Engine::Create(engine); });
   if (absl::Status started = runner.Start(); !started.ok()) return Fail(started);
   spdlog::info("listening on port {}, metrics on port {}, loading {}", runner.grpc_port(),
@@ -67,7 +64,6 @@ int Serve(ServerOptions options, const sigset_t& signals) {
   if (loading.load()) {
     // Nothing runs yet, and loading cannot be interrupted.
     spdlog::info("stopped while loading");
-    spdlog::shutdown();
     std::_Exit(0);
   }
   loader.join();

@@ -14,8 +14,8 @@ START_SECONDS = 120
 class RunningServer:
     """`with RunningServer(bin_dir, model, ...) as server:` — server.address, server.metrics()."""
 
-    def __init__(self, bin_dir, model, *flags, start_seconds=START_SECONDS):
-        self.bin_dir, self.start_seconds = pathlib.Path(bin_dir), start_seconds
+    def __init__(self, bin_dir, model, *flags, start_seconds=START_SECONDS, stdout=None):
+        self.bin_dir, self.start_seconds, self.stdout = pathlib.Path(bin_dir), start_seconds, stdout
         self.directory = tempfile.TemporaryDirectory(prefix="folio-")
         self.port_file = pathlib.Path(self.directory.name) / "ports.json"
         self.log_path = pathlib.Path(self.directory.name) / "server.log"
@@ -24,7 +24,7 @@ class RunningServer:
 
     def __enter__(self):
         with open(self.log_path, "wb") as log:
-            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(self.command, stdout=self.stdout or log, stderr=log)
         deadline = time.monotonic() + self.start_seconds
         while not self.port_file.exists() or not self._ready():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import struct
@@ -302,6 +303,30 @@ class LifeCycle(unittest.TestCase):
                 rest = reader.submit(lambda: process.communicate()[0])
                 self.assertEqual(server.stop(), 0)
             self.assertIn('"completed"', rest.result())
+
+    def test_calls_and_termination_do_not_wait_for_who_reads_the_log(self):
+        reader, writer = os.pipe()
+
+        def fill():
+            os.set_blocking(writer, False)
+            with self.assertRaises(BlockingIOError):
+                while True:
+                    os.write(writer, b"." * select.PIPE_BUF)
+            os.set_blocking(writer, True)
+
+        fill()
+        server = RunningServer(BIN, MODEL, "--kv-bytes=200000000", start_seconds=60, stdout=writer)
+        self.addCleanup(lambda: server.process.kill())
+        with server:
+            wait_for(lambda: server.folio("ask", "--question", "hi", "--max-new-tokens", 1).returncode == 0, "an answer")
+            wait_for(lambda: server.metrics()["folio_log_lines_dropped_total"] > 3, "lines are counted", 10)
+            os.read(reader, 1 << 20)
+            self.assertEqual(server.folio("info").returncode, 0)
+            lines = []
+            wait_for(lambda: lines.append(os.read(reader, 1 << 20).decode()) or "GetServerInfo" in lines[-1], "a line")
+            self.assertRegex("".join(lines), r"[0-9]+ log lines were dropped")
+            fill()
+            self.assertEqual(server.stop(60), 0)
 
     def test_queue_limit_refuses_with_a_retry_delay(self):
         with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--max-running-requests=1",
