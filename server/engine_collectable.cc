@@ -155,6 +155,11 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   Gauge("folio_engine_busy", "1 while the engine has work.", stats.busy ? 1 : 0);
   families.push_back(Family("folio_engine_steps_total", "Engine steps.", MetricType::Counter));
   Add(&families.back(), static_cast<double>(stats.steps));
+  families.push_back(
+      Family("folio_nonfinite_logits_total",
+             "Requests that failed because the model gave logits that are not finite.",
+             MetricType::Counter));
+  Add(&families.back(), static_cast<double>(stats.nonfinite_logits));
   CollectMemory(*engine, stats);
   CollectTokens(stats);
   return families;

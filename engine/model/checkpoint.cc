@@ -8,10 +8,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/json_document.h"
 #include "engine/model/model_tensors.h"
+#include "engine/tensor/finite.h"
 #include "nlohmann/json.hpp"
 
 namespace folio {
@@ -113,10 +114,10 @@ absl::StatusOr<const SafetensorsFile*> Checkpoint::ShardOf(const std::string& na
                                           "\", which its config.json asks for"));
 }
 
-absl::StatusOr<TensorView> Checkpoint::Tensor(const std::string& name,
-                                              std::span<const int64_t> expected_shape) const {
+absl::StatusOr<TensorView> Checkpoint::Describe(const std::string& name,
+                                                std::span<const int64_t> expected_shape) const {
   FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));
-  FOLIO_ASSIGN_OR_RETURN(const TensorView view, shard->Tensor(name));
+  FOLIO_ASSIGN_OR_RETURN(const TensorView view, shard->Describe(name));
   if (view.dtype == DType::kI32) {
     return absl::UnimplementedError(absl::StrCat(shard->path(), ": tensor \"", name,
                                                  "\" has dtype I32; known: F32, F16, BF16"));
@@ -128,6 +129,18 @@ absl::StatusOr<TensorView> Checkpoint::Tensor(const std::string& name,
                      ", config.json asks for ", ShapeText(expected_shape)));
   }
   return view;
+}
+
+absl::StatusOr<OwnedTensor> Checkpoint::Tensor(const std::string& name,
+                                               std::span<const int64_t> expected_shape) const {
+  FOLIO_RETURN_IF_ERROR(Describe(name, expected_shape).status());
+  FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));
+  FOLIO_ASSIGN_OR_RETURN(OwnedTensor tensor, shard->Tensor(name));
+  const int64_t bad = FirstNonFinite(tensor.view);
+  if (bad < 0) return tensor;
+  return absl::DataLossError(absl::StrCat(
+      shard->path(), ": tensor \"", name, "\": element ", bad, " of ", tensor.view.num_elements(),
+      " is infinite or NaN; the file is damaged or its training failed, take another copy"));
 }
 
 // The authors of CoCA left the config.json of their models as it was.
@@ -147,7 +160,7 @@ absl::StatusOr<DType> Checkpoint::CheckAllTensors(const ModelConfig& config) con
   std::string first_name;
   DType dtype = DType::kF32;
   for (const TensorSpec& spec : ModelTensors(config)) {
-    FOLIO_ASSIGN_OR_RETURN(const TensorView view, Tensor(spec.name, spec.shape));
+    FOLIO_ASSIGN_OR_RETURN(const TensorView view, Describe(spec.name, spec.shape));
     if (first_name.empty()) {
       first_name = spec.name;
       dtype = view.dtype;
@@ -159,11 +172,6 @@ absl::StatusOr<DType> Checkpoint::CheckAllTensors(const ModelConfig& config) con
     }
   }
   return dtype;
-}
-
-absl::Status Checkpoint::ReleasePages(const std::string& name) const {
-  FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));
-  return shard->ReleasePages(name);
 }
 
 }  // namespace folio

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model/model_config.h"
 #include "engine/model/safetensors_file.h"
-#include "engine/tensor/tensor_view.h"
+#include "engine/tensor/owned_tensor.h"
 
 namespace folio {
 
@@ -19,7 +19,7 @@ namespace folio {
 absl::StatusOr<std::map<std::string, std::string>> ParseShardIndex(std::string_view json);
 
 // The weights of a Hugging Face directory: model.safetensors, or the shards which
-// model.safetensors.index.json names. Files are mapped, not read. Owned by whoever loads the
+// model.safetensors.index.json names. Tensors are read when asked for. Owned by whoever loads the
 // model; move-only; const members are safe for concurrent use.
 class Checkpoint {
  public:
@@ -27,25 +27,25 @@ class Checkpoint {
   // file or an index that names a tensor which its shard does not have.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
-  // The tensor's bytes in the mapping, fp32, fp16 or bf16; valid as long as this object.
+  // Reads a tensor of fp32, fp16 or bf16.
   // Errors: NOT_FOUND; INVALID_ARGUMENT when its shape is not `expected_shape`; UNIMPLEMENTED for
-  // another dtype.
-  absl::StatusOr<TensorView> Tensor(const std::string& name,
-                                    std::span<const int64_t> expected_shape) const;
+  // another dtype; DATA_LOSS names the first element that is infinite or NaN, or a file that was
+  // cut since it was opened.
+  absl::StatusOr<OwnedTensor> Tensor(const std::string& name,
+                                     std::span<const int64_t> expected_shape) const;
 
   // Checks that every tensor of the architecture is there with the right shape, and that all have
   // one dtype, which is returned. Call before anything is allocated. Errors: those of Tensor;
   // INVALID_ARGUMENT for mixed dtypes.
   absl::StatusOr<DType> CheckAllTensors(const ModelConfig& config) const;
 
-  // Gives the pages of a tensor back to the system once it has been packed, so that the weights
-  // are not resident twice. Views stay valid.
-  absl::Status ReleasePages(const std::string& name) const;
-
  private:
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status OpenShards(const std::map<std::string, std::string>& weight_map);
   absl::Status CheckKeyTensor(const ModelConfig& config) const;
+  // Shape and dtype, without data. Errors: those of Tensor but for DATA_LOSS.
+  absl::StatusOr<TensorView> Describe(const std::string& name,
+                                      std::span<const int64_t> expected_shape) const;
   absl::StatusOr<const SafetensorsFile*> ShardOf(const std::string& name) const;
 
   std::string dir_;

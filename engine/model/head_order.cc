@@ -6,13 +6,10 @@ namespace folio {
 namespace {
 
 OwnedTensor Allocate(const TensorView& like, int64_t rows, int64_t columns) {
-  OwnedTensor out;
-  out.data.resize(rows * columns * DTypeBytes(like.dtype));
-  out.view = like;
-  out.view.data = out.data.data();
-  out.view.shape[0] = rows;
-  if (like.rank > 1) out.view.shape[1] = columns;
-  return out;
+  TensorView shape = like;
+  shape.shape[0] = rows;
+  if (like.rank > 1) shape.shape[1] = columns;
+  return OwnedTensor::Like(shape);
 }
 
 }  // namespace
@@ -41,7 +38,7 @@ OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows)
   const int64_t bytes = columns * DTypeBytes(tensor.dtype);
   const auto* from = static_cast<const std::byte*>(tensor.data);
   for (size_t i = 0; i < rows.size(); ++i) {
-    std::memcpy(out.data.data() + i * bytes, from + rows[i] * bytes, bytes);
+    std::memcpy(out.data.get() + i * bytes, from + rows[i] * bytes, bytes);
   }
   return out;
 }
@@ -50,7 +47,7 @@ OwnedTensor TakeColumns(const TensorView& tensor, const std::vector<int64_t>& co
   OwnedTensor out = Allocate(tensor, tensor.shape[0], static_cast<int64_t>(columns.size()));
   const int64_t size = DTypeBytes(tensor.dtype);
   const auto* from = static_cast<const std::byte*>(tensor.data);
-  std::byte* to = out.data.data();
+  std::byte* to = out.data.get();
   for (int64_t row = 0; row < tensor.shape[0]; ++row) {
     for (const int64_t column : columns) {
       std::memcpy(to, from + (row * tensor.shape[1] + column) * size, size);

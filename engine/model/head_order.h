@@ -1,11 +1,10 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "engine/model/family.h"
-#include "engine/tensor/tensor_view.h"
+#include "engine/tensor/owned_tensor.h"
 
 namespace folio {
 
@@ -15,11 +14,7 @@ namespace folio {
 // the output's inputs share it.
 std::vector<int> HeadOrder(int head_dim, int rotary_dim, DecoderStyle::RotaryPairs pairs);
 
-// Rows of `tensor` in the given order, in memory of their own.
-struct OwnedTensor {
-  std::vector<std::byte> data;
-  TensorView view;
-};
+// Rows or columns of `tensor` in the given order.
 OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows);
 OwnedTensor TakeColumns(const TensorView& tensor, const std::vector<int64_t>& columns);
 

@@ -191,26 +191,27 @@ absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view heade
   return entries;
 }
 
-SafetensorsFile::SafetensorsFile(MappedFile file, size_t data_offset, SafetensorsEntries entries)
+SafetensorsFile::SafetensorsFile(InputFile file, uint64_t data_offset, SafetensorsEntries entries)
     : file_(std::move(file)), data_offset_(data_offset), entries_(std::move(entries)) {}
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  FOLIO_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
-  const std::string_view bytes = file.bytes();
+  FOLIO_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
   uint64_t header_bytes = 0;
-  if (bytes.size() < kLengthBytes) {
+  if (file.size_bytes() < kLengthBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": has ", bytes.size(), " bytes, no safetensors file"));
+        absl::StrCat(path, ": has ", file.size_bytes(), " bytes, no safetensors file"));
   }
-  std::memcpy(&header_bytes, bytes.data(), kLengthBytes);
-  const uint64_t rest_bytes = bytes.size() - kLengthBytes;
+  FOLIO_RETURN_IF_ERROR(file.Read(0, kLengthBytes, &header_bytes));
+  const uint64_t rest_bytes = file.size_bytes() - kLengthBytes;
   if (header_bytes > std::min(rest_bytes, kMaxSafetensorsHeaderBytes)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": says that its header has ", header_bytes, " bytes, the file has ",
                      rest_bytes, " after the length, limit ", kMaxSafetensorsHeaderBytes));
   }
+  std::string header(header_bytes, '\0');
+  FOLIO_RETURN_IF_ERROR(file.Read(kLengthBytes, header.size(), header.data()));
   absl::StatusOr<SafetensorsEntries> entries =
-      ParseSafetensorsHeader(bytes.substr(kLengthBytes, header_bytes), rest_bytes - header_bytes);
+      ParseSafetensorsHeader(header, rest_bytes - header_bytes);
   if (!entries.ok()) return WithPath(path, entries.status());
   return SafetensorsFile(std::move(file), kLengthBytes + header_bytes, *std::move(entries));
 }
@@ -221,7 +222,7 @@ absl::StatusOr<const SafetensorsEntry*> SafetensorsFile::Find(const std::string&
   return absl::NotFoundError(absl::StrCat(path(), ": has no tensor \"", name, "\""));
 }
 
-absl::StatusOr<TensorView> SafetensorsFile::Tensor(const std::string& name) const {
+absl::StatusOr<TensorView> SafetensorsFile::Describe(const std::string& name) const {
   FOLIO_ASSIGN_OR_RETURN(const SafetensorsEntry* entry, Find(name));
   const std::optional<DType> dtype = LoadableDType(entry->dtype);
   TensorView view;
@@ -234,20 +235,16 @@ absl::StatusOr<TensorView> SafetensorsFile::Tensor(const std::string& name) cons
   view.dtype = *dtype;
   view.rank = static_cast<int>(entry->shape.size());
   std::copy(entry->shape.begin(), entry->shape.end(), view.shape.begin());
-  const size_t offset = data_offset_ + entry->begin;
-  // The mapping itself begins at a page.
-  if (offset % static_cast<size_t>(DTypeBytes(*dtype)) != 0) {
-    return WithPath(
-        path(), Bad(name, absl::StrCat("begins at file byte ", offset, ", which is not aligned to ",
-                                       entry->dtype, "; save the file again")));
-  }
-  view.data = file_.data() + offset;
   return view;
 }
 
-absl::Status SafetensorsFile::ReleasePages(const std::string& name) const {
-  FOLIO_ASSIGN_OR_RETURN(const SafetensorsEntry* entry, Find(name));
-  return file_.ReleasePages(data_offset_ + entry->begin, entry->end - entry->begin);
+absl::StatusOr<OwnedTensor> SafetensorsFile::Tensor(const std::string& name) const {
+  FOLIO_ASSIGN_OR_RETURN(const TensorView shape, Describe(name));
+  const uint64_t begin = data_offset_ + entries_.at(name).begin;
+  OwnedTensor tensor = OwnedTensor::Like(shape);
+  FOLIO_RETURN_IF_ERROR(
+      file_.Read(begin, static_cast<size_t>(shape.num_bytes()), tensor.data.get()));
+  return tensor;
 }
 
 }  // namespace folio

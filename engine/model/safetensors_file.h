@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "engine/base/mapped_file.h"
-#include "engine/tensor/tensor_view.h"
+#include "engine/base/input_file.h"
+#include "engine/tensor/owned_tensor.h"
 
 namespace folio {
 
@@ -34,30 +34,29 @@ inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view header,
                                                           uint64_t data_bytes);
 
-// A safetensors file, mapped read-only. Move-only; const members are safe for concurrent use.
+// A safetensors file. Move-only; const members are safe for concurrent use.
 class SafetensorsFile {
  public:
-  // Errors: those of MappedFile::Open; INVALID_ARGUMENT names the file and what is wrong in it.
+  // Errors: those of InputFile::Open; INVALID_ARGUMENT names the file and what is wrong in it.
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return file_.path(); }
   const SafetensorsEntries& entries() const { return entries_; }
   bool Contains(const std::string& name) const { return entries_.count(name) != 0; }
 
-  // The tensor's bytes in the mapping; valid as long as this object.
-  // Errors: NOT_FOUND; UNIMPLEMENTED for a dtype other than F32, F16, BF16, I32 or a rank above 4;
-  // INVALID_ARGUMENT when its first byte is not aligned to its dtype.
-  absl::StatusOr<TensorView> Tensor(const std::string& name) const;
+  // Shape and dtype of a tensor, without data.
+  // Errors: NOT_FOUND; UNIMPLEMENTED for a dtype other than F32, F16, BF16, I32 or a rank above 4.
+  absl::StatusOr<TensorView> Describe(const std::string& name) const;
 
-  // Gives the pages of a tensor back to the system; the view stays valid and reads them again.
-  absl::Status ReleasePages(const std::string& name) const;
+  // Reads a tensor. Errors: those of Describe; DATA_LOSS when the file was cut.
+  absl::StatusOr<OwnedTensor> Tensor(const std::string& name) const;
 
  private:
-  SafetensorsFile(MappedFile file, size_t data_offset, SafetensorsEntries entries);
+  SafetensorsFile(InputFile file, uint64_t data_offset, SafetensorsEntries entries);
   absl::StatusOr<const SafetensorsEntry*> Find(const std::string& name) const;
 
-  MappedFile file_;
-  size_t data_offset_;
+  InputFile file_;
+  uint64_t data_offset_;
   SafetensorsEntries entries_;
 };
 

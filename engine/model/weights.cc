@@ -50,27 +50,26 @@ class Loader {
   // The parts stacked by rows; with biases, if wanted.
   absl::StatusOr<LinearWeights> Linear(const std::vector<Part>& parts, int64_t inputs,
                                        bool bias) const {
+    std::vector<OwnedTensor> tensors;
     std::vector<TensorView> views;
     LinearWeights weights;
     std::vector<float> biases;
     for (const Part& part : parts) {
-      FOLIO_ASSIGN_OR_RETURN(
-          TensorView view, checkpoint_.Tensor(part.name + ".weight", Shape{part.outputs, inputs}));
-      views.push_back(view);
+      FOLIO_ASSIGN_OR_RETURN(OwnedTensor tensor, checkpoint_.Tensor(part.name + ".weight",
+                                                                    Shape{part.outputs, inputs}));
+      views.push_back(tensor.view);
+      tensors.push_back(std::move(tensor));
       if (bias) FOLIO_RETURN_IF_ERROR(Append(part.name + ".bias", part.outputs, &biases));
     }
     FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
     FOLIO_ASSIGN_OR_RETURN(weights.bias, Upload(biases));
-    for (const Part& part : parts) {
-      FOLIO_RETURN_IF_ERROR(checkpoint_.ReleasePages(part.name + ".weight"));
-    }
     return weights;
   }
 
   // Appends a tensor of one dimension as fp32.
   absl::Status Append(const std::string& name, int64_t size, std::vector<float>* out) const {
-    FOLIO_ASSIGN_OR_RETURN(TensorView view, checkpoint_.Tensor(name, Shape{size}));
-    for (int64_t i = 0; i < size; ++i) out->push_back(Element(view, i));
+    FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor, checkpoint_.Tensor(name, Shape{size}));
+    for (int64_t i = 0; i < size; ++i) out->push_back(Element(tensor.view, i));
     return absl::OkStatus();
   }
 
@@ -142,9 +141,9 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
     }
     const int64_t outputs = fused ? q_size() + 2 * kv_size() : num_heads * d;
     FOLIO_ASSIGN_OR_RETURN(
-        const TensorView view,
+        const OwnedTensor tensor,
         checkpoint_.Tensor(name + ".weight", Shape{outputs, int64_t{shape_.hidden_size}}));
-    parts.push_back(TakeRows(view, rows));
+    parts.push_back(TakeRows(tensor.view, rows));
     if (!config_.style.qkv_bias) continue;
     std::vector<float> bias;
     FOLIO_RETURN_IF_ERROR(Append(name + ".bias", outputs, &bias));
@@ -161,14 +160,14 @@ absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
     return Linear({{name, shape_.hidden_size}}, q_size(), config_.style.output_bias);
   }
   FOLIO_ASSIGN_OR_RETURN(
-      const TensorView view,
+      const OwnedTensor tensor,
       checkpoint_.Tensor(name + ".weight", Shape{int64_t{shape_.hidden_size}, q_size()}));
   std::vector<int64_t> columns;
   for (int64_t head = 0; head < shape_.num_heads; ++head) {
     for (int e = 0; e < shape_.head_dim; ++e)
       columns.push_back(head * shape_.head_dim + OrderOf(e));
   }
-  const OwnedTensor reordered = TakeColumns(view, columns);
+  const OwnedTensor reordered = TakeColumns(tensor.view, columns);
   LinearWeights weights;
   FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack({{reordered.view}}));
   if (config_.style.output_bias) {

@@ -44,7 +44,7 @@ struct Weights {
   int64_t num_parameters() const;
 };
 
-// Packs every tensor and gives the mapped pages back, so that memory never holds the model twice.
+// Reads and packs one matrix after the other, so that memory never holds the model twice.
 // Errors: of the checkpoint and the backend.
 absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
                                     Backend* backend);

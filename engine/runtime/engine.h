@@ -89,6 +89,7 @@ struct EngineStats {
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
   int64_t cached_tokens = 0;
+  int64_t nonfinite_logits = 0;  // requests that failed for them
   // Unix seconds of the last step's start; busy while a step runs.
   double last_step_unix_seconds = 0;
   bool busy = false;

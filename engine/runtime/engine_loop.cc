@@ -291,6 +291,9 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results results
     if (step.ids[n] == 0) of_documents.push_back(step.parts[n]);
   }
   documents_.AfterStep(of_documents);
+  for (const ModelRunner::Scores& scores : results.scores) {
+    if (scores.not_finite.has_value()) ++counters_.nonfinite_logits;
+  }
   scorings_.AfterStep(results.scores);
   for (const RequestId id : step.ids) {
     const auto it = requests_.find(id);
@@ -307,6 +310,11 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results results
     const auto it = requests_.find(output.id);
     if (it == requests_.end()) continue;  // it ended while the step ran
     Generation* generation = it->second.get();
+    if (!output.sample.finite) {
+      ++counters_.nonfinite_logits;
+      Cancel(output.id, NotFiniteError(generation->next_position()));
+      continue;
+    }
     generation->NoteEvidence(store_->geometry().num_layers);
     if (generation->Accept(std::move(output.sample))) Forget(generation);
   }

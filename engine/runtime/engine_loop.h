@@ -86,6 +86,7 @@ class EngineLoop {
     int64_t prefill_tokens = 0;
     int64_t decode_tokens = 0;
     int64_t cached_tokens = 0;
+    int64_t nonfinite_logits = 0;
   };
   const Counters& counters() const { return counters_; }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }

@@ -64,6 +64,7 @@ void EngineThread::Publish(bool busy) {
   stats.prefill_tokens = counters.prefill_tokens;
   stats.decode_tokens = counters.decode_tokens;
   stats.cached_tokens = counters.cached_tokens;
+  stats.nonfinite_logits = counters.nonfinite_logits;
   stats.busy = busy;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   stats.last_step_unix_seconds = std::chrono::duration<double>(now).count();

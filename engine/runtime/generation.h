@@ -47,6 +47,8 @@ class Generation {
   void NoteMemory(int64_t own_page_bytes, int64_t shared_page_bytes, int64_t summary_bytes);
 
   Phase phase() const;
+  // Of the token that Accept gets next.
+  int64_t next_position() const { return sequence.num_prompt + num_generated_; }
 
   // The parts that loop and scheduler work with.
   Sequence sequence;

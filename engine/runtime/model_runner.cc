@@ -3,7 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace folio {
+
+absl::Status NotFiniteError(int64_t position) {
+  return absl::DataLossError(
+      absl::StrCat("the model gave logits that are not finite at token ", position));
+}
 
 SequenceSlice ModelRunner::SliceOf(const ScheduledTokens& part) {
   Sequence* sequence = part.sequence;
@@ -85,7 +92,11 @@ ModelRunner::Results ModelRunner::Finish() {
       results.outputs[output++].sample = std::move(samples_[n]);
       continue;
     }
-    std::vector<float>& logprobs = results.scores[scores].logprobs;
+    Scores& of_sequence = results.scores[scores];
+    std::vector<float>& logprobs = of_sequence.logprobs;
+    if (!samples_[n].finite && !of_sequence.not_finite.has_value()) {
+      of_sequence.not_finite = of_sequence.first_position + static_cast<int64_t>(scored);
+    }
     logprobs[scored++] = samples_[n].logprob;
     if (scored < logprobs.size()) continue;
     scored = 0;

@@ -10,6 +10,9 @@
 
 namespace folio {
 
+// DATA_LOSS: there is nothing to draw or rate for the token at `position`.
+absl::Status NotFiniteError(int64_t position);
+
 // Turns a scheduled step into a batch and runs it. Owns the batch arrays so that a step allocates
 // little. Engine thread only; borrows the transformer.
 class ModelRunner {
@@ -28,6 +31,8 @@ class ModelRunner {
     RequestId id = 0;
     int64_t first_position = 0;
     std::vector<float> logprobs;
+    // Position of the first token whose logits were not finite; none: all were.
+    std::optional<int64_t> not_finite = {};
   };
 
   struct Results {

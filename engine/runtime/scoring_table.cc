@@ -85,6 +85,10 @@ void ScoringTable::CompleteIfDone(RequestId id) {
 void ScoringTable::AfterStep(const std::vector<ModelRunner::Scores>& scores) {
   for (const ModelRunner::Scores& scored : scores) {
     const RequestId id = scored.id;
+    if (scored.not_finite.has_value()) {
+      Fail(id, NotFiniteError(*scored.not_finite));
+      continue;
+    }
     Scoring& stream = *streams_.at(id);
     Sequence& sequence = stream.sequence;
     MemoryReceipt& memory = stream.memory;

@@ -12,15 +12,13 @@ namespace {
 // log(sum(exp(logits))).
 double LogSumExp(std::span<const float> logits) {
   float max = -std::numeric_limits<float>::infinity();
-  for (float x : logits) max = std::max(max, std::isnan(x) ? max : x);
+  for (float x : logits) max = std::max(max, x);
   double sum = 0;
-  for (float x : logits) {
-    if (!std::isnan(x)) sum += std::exp(double{x} - max);
-  }
+  for (float x : logits) sum += std::exp(double{x} - max);
   return max + std::log(sum);
 }
 
-// Index of the largest logit, ties to the smaller; NaN never.
+// Index of the largest logit, ties to the smaller.
 int32_t ArgMax(std::span<const float> logits) {
   int32_t best = 0;
   float max = -std::numeric_limits<float>::infinity();
@@ -33,6 +31,21 @@ int32_t ArgMax(std::span<const float> logits) {
   return best;
 }
 
+// The sum of zeros is NaN if one of them was infinity or NaN times 0. Lanes, so that it is
+// vectorised.
+bool AllFinite(std::span<const float> logits) {
+  constexpr size_t kLanes = 32;
+  float sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= logits.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += logits[i + lane] * 0.0f;
+  }
+  for (; i < logits.size(); ++i) sums[0] += logits[i] * 0.0f;
+  float sum = 0;
+  for (const float lane : sums) sum += lane;
+  return sum == 0.0f;
+}
+
 }  // namespace
 
 double UniformAt(uint64_t seed, uint64_t counter) {
@@ -42,6 +55,11 @@ double UniformAt(uint64_t seed, uint64_t counter) {
 }
 
 Sample Sampler::Do(const LogitsTask& task, std::span<const float> logits) {
+  if (!AllFinite(logits)) {
+    Sample none;
+    none.finite = false;
+    return none;
+  }
   if (task.sampling != nullptr) {
     return Draw(logits, *task.sampling, task.seen, task.index, task.num_top_logprobs);
   }
@@ -64,7 +82,7 @@ Sample Sampler::Draw(std::span<const float> logits, const SamplingParams& params
   sample.logprob = logprob(sample.token);
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (!std::isnan(logits[i])) candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+    candidates_.push_back({logits[i], static_cast<int32_t>(i)});
   }
   const size_t count = std::min<size_t>(num_top_logprobs, candidates_.size());
   std::partial_sort(candidates_.begin(), candidates_.begin() + count, candidates_.end(),
@@ -84,14 +102,12 @@ int32_t Sampler::DrawCandidate(std::span<const float> logits, const SamplingPara
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     float logit = logits[i];
-    if (std::isnan(logit)) continue;
     const int32_t token = static_cast<int32_t>(i);
     if (seen != nullptr && seen->Contains(token)) {
       logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
     }
     candidates_.push_back({logit, token});
   }
-  if (candidates_.empty()) return 0;
   if (params.temperature == 0.0f) {
     return std::min_element(candidates_.begin(), candidates_.end(), MoreLikely)->token;
   }

@@ -12,15 +12,14 @@ namespace folio {
 // sequence only: never on the batch. Keeps scratch space; one per thread.
 class Sampler {
  public:
-  // Answers a task: a draw, or a log-probability.
+  // Answers a task: a draw, or a log-probability. Looks whether all logits are finite.
   Sample Do(const LogitsTask& task, std::span<const float> logits);
 
-  //   logits  [vocab]          not changed
+  //   logits  [vocab], finite; not changed
   //   seen    null unless repetition_penalty != 1
   //   step    index of the new token in the answer
   //   num_top_logprobs  -1: no log-probabilities at all
   // Greedy ties: the smaller id. Order of filters: penalty, temperature, top-k, top-p, min-p.
-  // A NaN logit is never chosen.
   Sample Draw(std::span<const float> logits, const SamplingParams& params, const SeenTokens* seen,
               uint64_t step, int num_top_logprobs);
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/base/status_macros.h"
 #include "engine/tokenizer/byte_level.h"
 #include "engine/tokenizer/incremental_detokenizer.h"

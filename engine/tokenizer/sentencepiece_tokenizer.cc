@@ -2,7 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/base/status_macros.h"
 #include "engine/tokenizer/utf8.h"
 

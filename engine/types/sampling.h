@@ -55,6 +55,8 @@ struct Sample {
   // Of the drawn or scored token under the model, before any filter. Filled only if asked for.
   float logprob = 0.0f;
   std::vector<TokenLogprob> top_logprobs;
+  // Whether all logits of the row were finite. If not, the rest means nothing.
+  bool finite = true;
 };
 
 }  // namespace folio

@@ -2,6 +2,7 @@
 // against fp32 arithmetic on the CPU, on random inputs; outputs are poisoned before each run.
 #include <bit>
 #include <cmath>
+#include <set>
 
 #include "engine/base/half.h"
 #include "gtest/gtest.h"
@@ -271,7 +272,11 @@ TEST_F(VerbParity, Samples) {
     batch.num_rows = static_cast<int>(batch.logits.size());
     batch.tokens.assign(batch.num_rows, 0);
     std::vector<float> logits = Random(batch.num_rows * vocab, 2.0f);
-    logits[1] = std::nanf("");
+    // Of three rows, at the first, a middle and the last token.
+    logits[0] = std::nanf("");
+    logits[2 * vocab + vocab / 2] = INFINITY;
+    logits[6 * vocab - 1] = -INFINITY;
+    const std::set<size_t> bad_rows = {0, 2, 5};
     logits[vocab] = logits[vocab + 1];  // a tie
 
     std::vector<Sample> samples[2];
@@ -286,6 +291,10 @@ TEST_F(VerbParity, Samples) {
     ASSERT_EQ(samples[1].size(), batch.logits.size());
     for (size_t i = 0; i < samples[0].size(); ++i) {
       SCOPED_TRACE(testing::Message() << "vocabulary " << vocab << ", row " << i);
+      for (const auto& of_backend : samples) {
+        EXPECT_EQ(of_backend[i].finite, !bad_rows.contains(i));
+      }
+      if (bad_rows.contains(i)) continue;
       EXPECT_EQ(samples[0][i].token, samples[1][i].token);
       if (batch.logits[i].sampling != nullptr && batch.logits[i].num_top_logprobs < 0) continue;
       EXPECT_NEAR(samples[0][i].logprob, samples[1][i].logprob, 1e-4f);

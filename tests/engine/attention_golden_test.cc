@@ -23,8 +23,8 @@ template <typename T>
 std::vector<T> Values(const SafetensorsFile& file, const std::string& name) {
   const auto tensor = file.Tensor(name);
   EXPECT_TRUE(tensor.ok()) << tensor.status();
-  const auto* data = static_cast<const T*>(tensor->data);
-  return {data, data + tensor->num_elements()};
+  const auto* data = static_cast<const T*>(tensor->view.data);
+  return {data, data + tensor->view.num_elements()};
 }
 
 AttentionSpec SpecOf(const json& test) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -58,9 +59,14 @@ class FakeRunner final : public EngineLoop::StepRunner {
       if (sequence.scores) {
         results.scores.push_back({sequence.id, sequence.num_in_kv + 1, {}});
         results.scores.back().logprobs.assign(part.num_tokens, -1.0f);
+        if (not_finite.contains(sequence.id)) {
+          results.scores.back().not_finite = not_finite.at(sequence.id);
+        }
       }
       if (sequence.generates && sequence.num_pending() == part.num_tokens) {
-        results.outputs.push_back({sequence.id, {answer, 0.0f, {}}});
+        const bool bad =
+            not_finite.contains(sequence.id) && not_finite.at(sequence.id) == sequence.num_known;
+        results.outputs.push_back({sequence.id, {answer, 0.0f, {}, !bad}});
       }
     }
   }
@@ -79,6 +85,8 @@ class FakeRunner final : public EngineLoop::StepRunner {
   size_t most_started = 0;
   std::function<bool(const Sequence&)> has_no_room = [](const Sequence&) { return false; };
   size_t num_reserved = 0;
+  // Positions of tokens whose logits are not finite, by request.
+  std::map<RequestId, int64_t> not_finite;
 
  private:
   std::deque<ModelRunner::Results> started_;

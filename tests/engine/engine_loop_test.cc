@@ -24,6 +24,29 @@ TEST_F(EngineLoopTest, AnswersAndFreesItsMemory) {
   EXPECT_EQ(store_->reserved_bytes(), 0);
 }
 
+TEST_F(EngineLoopTest, WhoseLogitsAreNotFiniteFailsAlone) {
+  for (const bool ahead : {false, true}) {
+    runner_.ahead = ahead;
+    runner_.not_finite = {{1, 22}, {3, 7}};
+    auto bad = Submit(1, Spec(20, 5));
+    auto good = Submit(2, Spec(20, 5));
+    auto scored = std::make_shared<Recorder>();
+    loop_.scorings().Open(3, Attention("full"), scored);
+    loop_.scorings().Append(3, std::vector<int32_t>(30, 4));
+    RunUntilIdle();
+    EXPECT_EQ(bad->status(),
+              absl::DataLossError("the model gave logits that are not finite at token 22"));
+    EXPECT_EQ(bad->tokens(), 2);
+    EXPECT_EQ(scored->status(),
+              absl::DataLossError("the model gave logits that are not finite at token 7"));
+    EXPECT_EQ(scored->num_scored(), 0);
+    ASSERT_TRUE(good->completed().has_value());
+    EXPECT_EQ(good->text(), "fffff");
+    EXPECT_EQ(store_->reserved_bytes(), 0);
+  }
+  EXPECT_EQ(loop_.counters().nonfinite_logits, 4);
+}
+
 TEST_F(EngineLoopTest, StopsAtStopTokensAndStopStrings) {
   GenerateSpec by_token = Spec(3, 50);
   by_token.stop.stop_token_ids = {5};

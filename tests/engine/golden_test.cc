@@ -20,11 +20,11 @@ struct Golden {
 Golden ReadGolden(const std::string& dir) {
   auto file = SafetensorsFile::Open(dir + "/golden.safetensors");
   EXPECT_TRUE(file.ok()) << file.status();
-  const TensorView tokens = *file->Tensor("tokens");
-  const TensorView logits = *file->Tensor("logits");
-  const auto* ids = static_cast<const int32_t*>(tokens.data);
-  const auto* values = static_cast<const float*>(logits.data);
-  return {{ids, ids + tokens.num_elements()}, {values, values + logits.num_elements()}};
+  const OwnedTensor tokens = *file->Tensor("tokens");
+  const OwnedTensor logits = *file->Tensor("logits");
+  const auto* ids = static_cast<const int32_t*>(tokens.view.data);
+  const auto* values = static_cast<const float*>(logits.view.data);
+  return {{ids, ids + tokens.view.num_elements()}, {values, values + logits.view.num_elements()}};
 }
 
 std::vector<std::string> Cases(const std::string& folder) {

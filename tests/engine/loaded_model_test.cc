@@ -1,10 +1,23 @@
 // What the engine makes of its options.
 #include "engine/runtime/loaded_model.h"
 
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/checkpoint.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/engine/test_files.h"
+#include "tests/engine/test_model.h"
 
 namespace folio {
 namespace {
+
+using ::testing::HasSubstr;
 
 EngineOptions Options(int step_tokens, int prefill_share_tokens) {
   EngineOptions options;
@@ -55,6 +68,58 @@ TEST(PageTokens, AreBoundedByWhatEveryBackendHolds) {
     EXPECT_NE(refused.message().find("must be a multiple of 16 in [16, 256]"), std::string::npos)
         << refused;
   }
+}
+
+// Where the bytes of a tensor lie in DIR/model.safetensors.
+int64_t OffsetOf(const std::string& dir, const std::string& tensor) {
+  const std::string bytes = ReadAll(dir + "/model.safetensors");
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), sizeof(header_bytes));
+  const auto header = nlohmann::json::parse(bytes.substr(8, header_bytes));
+  return static_cast<int64_t>(8 + header_bytes) + header[tensor]["data_offsets"][0].get<int64_t>();
+}
+
+void Overwrite(const std::string& dir, int64_t offset, float value) {
+  std::fstream file(dir + "/model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(offset);
+  file.write(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+absl::Status LoadStatus(const std::string& dir) {
+  EngineOptions options = Options(0, 0);
+  options.model_dir = dir;
+  return LoadModel(options, false).status();
+}
+
+TEST(LoadModel, AWeightThatIsNotFiniteIsNamed) {
+  const test::TempDir dir;
+  test::WriteTinyModel({}, dir.path());
+  ASSERT_TRUE(LoadStatus(dir.path()).ok());
+  for (const char* tensor : {"model.embed_tokens.weight", "model.layers.1.self_attn.v_proj.weight",
+                             "model.layers.0.input_layernorm.weight", "lm_head.weight"}) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      const int64_t offset = OffsetOf(dir.path(), tensor) + 7 * 4;
+      Overwrite(dir.path(), offset, bad);
+      const absl::Status status = LoadStatus(dir.path());
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+      EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("tensor \"", tensor, "\": element 7 ")));
+      Overwrite(dir.path(), offset, 1.0f);
+    }
+  }
+  EXPECT_TRUE(LoadStatus(dir.path()).ok());
+}
+
+TEST(LoadModel, AFileThatIsCutAfterItWasOpenedIsSaid) {
+  const test::TempDir dir;
+  test::WriteTinyModel({}, dir.path());
+  const auto config = LoadModelConfig(dir.path());
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  ASSERT_TRUE(config.ok() && checkpoint.ok());
+  std::filesystem::resize_file(dir.path() + "/model.safetensors", 4000);
+  const auto backend = test::NewTestBackend();
+  const absl::Status status = LoadWeights(*config, *checkpoint, backend.get()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(status.message(), HasSubstr("model.safetensors ends at byte 4000"));
 }
 
 }  // namespace

@@ -19,12 +19,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = folio::SafetensorsFile::Open(path);
   if (!file.ok()) return 0;
   for (const auto& [name, entry] : file->entries()) {
-    const auto view = file->Tensor(name);
-    if (!view.ok()) continue;
-    const auto* bytes = static_cast<const uint8_t*>(view->data);
-    // At most `size` bytes of 255 each; a view outside the file crashes here.
-    const auto sum = std::accumulate(bytes, bytes + view->num_bytes(), uint64_t{0});
-    if (sum > 255 * size || !file->ReleasePages(name).ok()) abort();
+    const auto tensor = file->Tensor(name);
+    if (!tensor.ok()) {
+      // An accepted header names no byte outside the file.
+      if (tensor.status().code() == absl::StatusCode::kDataLoss) abort();
+      continue;
+    }
+    const auto* bytes = static_cast<const uint8_t*>(tensor->view.data);
+    const auto sum = std::accumulate(bytes, bytes + tensor->view.num_bytes(), uint64_t{0});
+    if (sum > 255 * size) abort();
   }
   return 0;
 }

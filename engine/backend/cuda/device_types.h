@@ -130,8 +130,9 @@ struct SampleTask {
   double uniform;        // in [0, 1)
 };
 struct SampleResult {
-  int token;
+  int token;  // a valid id in any case
   float logprob;
+  int finite;  // 0: a logit was not, and the rest means nothing
 };
 struct TopLogprobs {
   int tokens[kMaxTopLogprobs];  // -1: no more

@@ -35,8 +35,8 @@ void Gelu(Stream stream, bool exact, int64_t count, float* x, Twin twin);
 //   out [num_tasks, width] = rows tasks[i].row of x; 8 bytes per element
 void TakeRows(Stream stream, const float* x, const SampleTask* tasks, int num_tasks, int width,
               float* out);
-//   logits [num_tasks, vocab_size]; 4 bytes per logit and pass: one for a greedy draw, two more for
-//   log-probabilities, 9 to 26 for a filtered draw
+//   logits [num_tasks, vocab_size]; 4 bytes per logit and pass: two for a greedy draw (the first
+//   looks whether all are finite), two more for log-probabilities, 10 to 27 for a filtered draw
 void SampleTokens(Stream stream, const SampleTask* tasks, int num_tasks, const float* logits,
                   int vocab_size, SampleResult* out, TopLogprobs* tops);
 // fp32 activations in the format of the weights, for tensor cores; 6 bytes per element.

@@ -40,6 +40,10 @@ class RowSampler {
   }
 
   FOLIO_DEVICE void Run(SampleResult* out, TopLogprobs* tops) {
+    if (!AllFinite()) {
+      if (threadIdx.x == 0) *out = {0, 0.0f, 0};
+      return;
+    }
     int token = task_.token;
     if (task_.kind == SampleTask::kDraw) {
       token = Best();
@@ -60,11 +64,16 @@ class RowSampler {
         if (best >= 0) last = KeyOf(logits_[best], best);
       }
     }
-    if (threadIdx.x == 0) *out = {token, logprob};
+    if (threadIdx.x == 0) *out = {token, logprob, 1};
   }
 
  private:
-  // NaN where it can never be drawn.
+  FOLIO_DEVICE bool AllFinite() {
+    float sum = 0;  // of zeros: NaN if one of them is infinity or NaN times 0
+    for (int i = threadIdx.x; i < vocab_size_; i += kThreads) sum += logits_[i] * 0.0f;
+    return BlockSum(sum, floats_) == 0.0f;
+  }
+  // Under the penalty.
   FOLIO_DEVICE float LogitAt(int id) const {
     const float logit = logits_[id];
     if (task_.seen == nullptr || (task_.seen[id / 32] >> (id % 32) & 1u) == 0) return logit;

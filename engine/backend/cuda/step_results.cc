@@ -115,7 +115,8 @@ void StepResults::Receive(std::vector<Sample>* samples) {
   for (size_t n = 0; n < step.num_tops.size(); ++n) {
     const auto at = static_cast<int64_t>(n);
     const auto result = Load<SampleResult>(host + layout.samples + at * kSampleBytes);
-    Sample& sample = samples->emplace_back(Sample{result.token, result.logprob, {}});
+    Sample& sample =
+        samples->emplace_back(Sample{result.token, result.logprob, {}, result.finite != 0});
     if (step.num_tops[n] == 0) continue;
     const auto tops = Load<TopLogprobs>(host + layout.tops + at * kTopBytes);
     for (int top = 0; top < step.num_tops[n] && tops.tokens[top] >= 0; ++top) {
