@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "server/edge/listen_address.h"
 #include "server/version.h"
 
 namespace folio::server {
@@ -12,6 +13,17 @@ namespace {
 
 const CLI::Range kAtLeastOne(1, 1 << 30);
 const CLI::Range kCount(0, 1 << 30);
+
+// A number of bytes, or one with a unit: KB is 1000 bytes, KiB is 1024.
+const CLI::AsSizeValue kSize(/*kb_is_1000=*/true);
+
+// HOST:PORT or [IPv6]:PORT.
+const CLI::Validator kAddress(
+    [](std::string& address) {
+      const absl::Status status = ParseListenAddress(address).status();
+      return std::string(status.message());
+    },
+    "HOST:PORT");
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--model", engine->model_dir,
@@ -29,8 +41,9 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--kv-dtype", engine->kv_dtype, "Numbers in the KV cache")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}));
   app->add_option("--kv-bytes,--kv-device-bytes", engine->kv_bytes,
-                  "KV cache budget; 0: 70 % of free memory, on a GPU 95 %")
-      ->check(CLI::NonNegativeNumber);
+                  "KV cache budget, like 8GiB; 0: 70 % of free memory, on a GPU 95 %")
+      ->check(CLI::NonNegativeNumber)
+      ->transform(kSize);
   app->add_option("--step-tokens", engine->step_tokens,
                   "Tokens in one engine step; 0: 512, on a GPU 2048")
       ->check(kCount);
@@ -48,13 +61,17 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
 }
 
 void AddServerFlags(CLI::App* app, ServerOptions* options) {
-  app->add_option("--listen", options->listen, "gRPC address; port 0: any free port");
-  app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off");
+  app->add_option("--listen", options->listen, "gRPC address; port 0: any free port")
+      ->check(kAddress);
+  app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off")
+      ->check(CLI::IsMember({"off"}) | kAddress);
   app->add_option("--port-file", options->port_file, "File that the bound ports are written to");
   app->add_option("--max-new-tokens-limit", options->max_new_tokens, "Longest answer in tokens")
       ->check(kAtLeastOne);
-  app->add_option("--max-document-bytes", options->max_document_bytes, "Largest document")
-      ->check(CLI::PositiveNumber);
+  app->add_option("--max-document-bytes", options->max_document_bytes,
+                  "Largest document, like 64MiB")
+      ->check(CLI::PositiveNumber)
+      ->transform(kSize);
   app->add_option("--max-documents", options->engine.max_documents, "Documents held at a time")
       ->check(kAtLeastOne);
   app->add_option("--max-connections", options->edge.max_connections,

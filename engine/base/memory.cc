@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/memory_info.h"
+#include "engine/base/memory_bounds.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -13,7 +13,7 @@ namespace {
 
 class ProcessMemory final : public Memory {
  public:
-  int64_t available_bytes() const override { return AvailableMemoryBytes(); }
+  int64_t available_bytes() const override { return ReadMemoryBounds().available.bytes; }
   bool commits_at_once() const override { return false; }
   absl::StatusOr<std::byte*> Allocate(int64_t bytes) override {
     void* base = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,

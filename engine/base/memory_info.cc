@@ -21,22 +21,7 @@ int64_t ProcFileBytes(const char* path, const std::string& name) {
   return -1;
 }
 
-// The first number of a cgroup file, or -1 if it is absent or "max".
-int64_t CgroupValue(const char* path) {
-  std::ifstream file(path);
-  int64_t value = -1;
-  return file >> value ? value : -1;
-}
-
 }  // namespace
-
-int64_t AvailableMemoryBytes() {
-  int64_t available = std::max<int64_t>(0, ProcFileBytes("/proc/meminfo", "MemAvailable"));
-  const int64_t limit = CgroupValue("/sys/fs/cgroup/memory.max");
-  const int64_t current = CgroupValue("/sys/fs/cgroup/memory.current");
-  if (limit > 0 && current >= 0) available = std::min(available, limit - current);
-  return available;
-}
 
 int64_t ResidentBytes() { return ProcFileBytes("/proc/self/status", "VmRSS"); }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/base/memory_bounds.h"
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/checkpoint.h"
@@ -119,6 +121,9 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   MemoryPlanInputs inputs;
   inputs.available = model.backend->memory()->available_bytes();
   inputs.commits_at_once = model.backend->memory()->commits_at_once();
+  inputs.limit = inputs.commits_at_once
+                     ? MemoryBound{inputs.available, "what is free on the device"}
+                     : ReadMemoryBounds().limit;
   inputs.workspace =
       model.backend->WorkspaceBytes(plan.geometry, model.scheduler.step_tokens, max_inputs);
   inputs.kv_bytes = options.kv_bytes;
@@ -210,17 +215,9 @@ absl::Status FinishModel(const EngineOptions& options, DType weight_dtype, const
   return model->backend->status();
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
-                                                       bool tokenizer_required) {
-  FOLIO_ASSIGN_OR_RETURN(auto backend, MakeBackend(options));
-  return LoadModel(options, tokenizer_required, std::move(backend));
-}
-
-absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
-                                                       bool tokenizer_required,
-                                                       std::unique_ptr<Backend> backend) {
+absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
+                                                  bool tokenizer_required,
+                                                  std::unique_ptr<Backend> backend) {
   auto model = std::make_unique<LoadedModel>();
   model->backend = std::move(backend);
   if (IsSynthetic(options.model_dir)) {
@@ -246,6 +243,27 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& opti
                          LoadWeights(model->config, checkpoint, model->backend.get()));
   FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, model.get()));
   return model;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required) {
+  FOLIO_ASSIGN_OR_RETURN(auto backend, MakeBackend(options));
+  return LoadModel(options, tokenizer_required, std::move(backend));
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required,
+                                                       std::unique_ptr<Backend> backend) {
+  try {
+    return Load(options, tokenizer_required, std::move(backend));
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("no memory left while ", options.model_dir,
+                     " was loaded; take a smaller model, or raise what bounds the process: ",
+                     ReadMemoryBounds().limit.what));
+  }
 }
 
 }  // namespace folio

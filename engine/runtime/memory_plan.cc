@@ -16,8 +16,10 @@ namespace {
 constexpr double kHostShare = 0.7;
 constexpr double kDeviceShare = 0.95;
 
-std::string Gib(int64_t bytes) {
-  return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / 1073741824.0);
+std::string Size(int64_t bytes) {
+  constexpr double kMib = 1 << 20;
+  const auto mib = static_cast<double>(bytes) / kMib;
+  return mib < 1024 ? absl::StrFormat("%.2f MiB", mib) : absl::StrFormat("%.2f GiB", mib / 1024);
 }
 
 int64_t WeightBytes(const ModelConfig& config, DType dtype) {
@@ -33,12 +35,13 @@ int64_t WeightBytes(const ModelConfig& config, DType dtype) {
 
 }  // namespace
 
-std::string MemoryPlan::ToString() const {
-  return absl::StrCat("weights ", Gib(weights), " + activations ", Gib(activations),
-                      " + workspace ", Gib(workspace), " + KV pages ", Gib(kv_pages),
-                      " + chunk summaries ", Gib(summaries), " = ", Gib(total()), " of ",
-                      Gib(available));
+std::string MemoryPlan::Sum() const {
+  return absl::StrCat("weights ", Size(weights), " + activations ", Size(activations),
+                      " + workspace ", Size(workspace), " + KV pages ", Size(kv_pages),
+                      " + chunk summaries ", Size(summaries), " = ", Size(total()));
 }
+
+std::string MemoryPlan::ToString() const { return absl::StrCat(Sum(), " of ", Size(available)); }
 
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometry& geometry,
                                       const MemoryPlanInputs& inputs) {
@@ -64,15 +67,20 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
     plan.kv_pages = static_cast<int64_t>(usable * pages);
   }
   plan.summaries = with_summaries(plan.kv_pages) - plan.kv_pages;
-  // The host takes pages when they are written: a budget that is too large is the user's to choose.
-  const bool fits = inputs.commits_at_once ? plan.total() <= plan.available
-                                           : plan.total() - plan.kv_pages <= plan.available;
-  if (fits && plan.kv_pages >= geometry.frame_bytes()) return plan;
+  // A host's budget may count on what others give back, not on more than there can be.
+  const bool chosen = inputs.kv_bytes > 0 && !inputs.commits_at_once;
+  const MemoryBound bound =
+      chosen ? inputs.limit : MemoryBound{plan.available, "what is available"};
+  if (plan.total() <= bound.bytes && plan.kv_pages >= geometry.frame_bytes()) return plan;
+  const bool kv_can_shrink =
+      inputs.kv_bytes > 0 &&
+      bound.bytes - (plan.total() - plan.kv_pages - plan.summaries) > geometry.frame_bytes();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "the model and its cache do not fit: ", plan.ToString(), "; ",
-      inputs.kv_bytes > 0 && left > geometry.frame_bytes()
-          ? absl::StrCat("lower the KV budget by ", Gib(plan.total() - plan.available))
-          : "take a smaller model, lower --step-tokens, or use a device with more memory"));
+      "the model and its cache do not fit: ", plan.Sum(), " > ", Size(bound.bytes), " of ",
+      bound.what, "; ",
+      kv_can_shrink
+          ? absl::StrCat("lower --kv-bytes by ", Size(plan.total() - bound.bytes))
+          : "take a smaller model, lower --step-tokens, or use a machine with more memory"));
 }
 
 }  // namespace folio

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/base/memory_bounds.h"
 #include "engine/model/model_config.h"
 #include "engine/types/kv_types.h"
 
@@ -19,12 +20,16 @@ struct MemoryPlan {
   int64_t summaries = 0;  // chunk summaries
 
   int64_t total() const { return weights + activations + workspace + kv_pages + summaries; }
-  // "weights 12.55 GiB + activations ... = 138.1 GiB of 139.8 GiB".
+  // "weights 12.55 GiB + activations ... = 138.10 GiB", and " of 139.80 GiB" that are available.
+  std::string Sum() const;
   std::string ToString() const;
 };
 
 struct MemoryPlanInputs {
   int64_t available = 0;
+  // What can be had at most, were nothing else in use: an explicit KV budget must fit into it. A
+  // device's is what is available.
+  MemoryBound limit = {};
   // Whether a pool is taken whole when it is made (a device), or page by page (the host).
   bool commits_at_once = false;
   int64_t workspace = 0;

@@ -9,34 +9,14 @@
 #include <memory>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "server/edge/listen_address.h"
 
 namespace folio::server {
 namespace {
 
 constexpr int kBacklog = 1024;
-
-struct HostAndPort {
-  std::string host;
-  std::string port;
-};
-
-absl::StatusOr<HostAndPort> Parse(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  uint32_t port = 0;
-  if (colon == std::string::npos || !absl::SimpleAtoi(address.substr(colon + 1), &port) ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "cannot listen on '", address, "': HOST:PORT is expected, with a port up to 65535"));
-  }
-  std::string host = address.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
-    host = host.substr(1, host.size() - 2);
-  }
-  return HostAndPort{host, address.substr(colon + 1)};
-}
 
 int PortOf(int socket) {
   sockaddr_storage bound{};
@@ -46,7 +26,7 @@ int PortOf(int socket) {
                                            : reinterpret_cast<sockaddr_in&>(bound).sin_port);
 }
 
-absl::StatusOr<Listeners> Bind(const HostAndPort& address) {
+absl::StatusOr<Listeners> Bind(const ListenAddress& address) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -76,7 +56,7 @@ absl::StatusOr<Listeners> Bind(const HostAndPort& address) {
 }  // namespace
 
 absl::StatusOr<Listeners> ListenOn(const std::string& address, const std::string& flag) {
-  FOLIO_ASSIGN_OR_RETURN(const HostAndPort parsed, Parse(address));
+  FOLIO_ASSIGN_OR_RETURN(const ListenAddress parsed, ParseListenAddress(address));
   auto listeners = Bind(parsed);
   if (listeners.ok()) return listeners;
   return absl::UnavailableError(absl::StrCat("cannot listen on ", address, " (",

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 
@@ -10,7 +11,7 @@
 
 namespace folio::test {
 
-class FailingBackend final : public Backend {
+class FailingBackend : public Backend {
  public:
   // Set from any thread: the device is lost from then on.
   FailingBackend(std::unique_ptr<Backend> real, const std::atomic<bool>* lost)
@@ -82,6 +83,19 @@ class FailingBackend final : public Backend {
  private:
   const std::unique_ptr<Backend> real_;
   const std::atomic<bool>* const lost_;
+};
+
+// The standard library finds no memory while weights are packed.
+class PoorBackend final : public FailingBackend {
+ public:
+  explicit PoorBackend(std::unique_ptr<Backend> real) : FailingBackend(std::move(real), &kNever) {}
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t, int64_t, uint64_t,
+                                                           float) override {
+    throw std::bad_alloc();
+  }
+
+ private:
+  inline static const std::atomic<bool> kNever{false};
 };
 
 }  // namespace folio::test

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/engine/failing_backend.h"
 #include "tests/engine/test_files.h"
 #include "tests/engine/test_model.h"
 
@@ -120,6 +121,24 @@ TEST(LoadModel, AFileThatIsCutAfterItWasOpenedIsSaid) {
   const absl::Status status = LoadWeights(*config, *checkpoint, backend.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(status.message(), HasSubstr("model.safetensors ends at byte 4000"));
+}
+
+TEST(LoadModel, ABudgetThatNoMachineHasIsRefusedWithTheArithmetic) {
+  EngineOptions options = Options(0, 0);
+  options.kv_bytes = int64_t{1} << 50;
+  const absl::Status status = LoadModel(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("KV pages 1048576.00 GiB"));
+  EXPECT_THAT(status.message(), HasSubstr("lower --kv-bytes by"));
+}
+
+// Of the standard library, not of the plan.
+TEST(LoadModel, WithoutMemoryItEndsWithAStatus) {
+  const absl::Status status =
+      LoadModel(Options(0, 0), true, std::make_unique<test::PoorBackend>(test::NewTestBackend()))
+          .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("no memory left while synthetic:tiny was loaded"));
 }
 
 }  // namespace

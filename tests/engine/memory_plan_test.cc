@@ -48,7 +48,7 @@ TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheArithmetic) {
   auto plan = PlanMemory(c.config, c.geometry, c.inputs);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
   for (const char* part :
-       {"weights 12.55 GiB", "KV pages 130.00 GiB", "of 139.00 GiB", "lower the KV budget by"}) {
+       {"weights 12.55 GiB", "KV pages 130.00 GiB", "> 139.00 GiB of", "lower --kv-bytes by"}) {
     EXPECT_NE(plan.status().message().find(part), std::string::npos) << plan.status();
   }
   c.inputs.kv_bytes = 0;
@@ -56,6 +56,30 @@ TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheArithmetic) {
   plan = PlanMemory(c.config, c.geometry, c.inputs);
   EXPECT_EQ(plan.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(plan.status().message().find("a smaller model"), std::string::npos) << plan.status();
+}
+
+TEST(MemoryPlan, AChosenBudgetOfTheHostMustFitIntoItsLimitAndNotIntoWhatIsFreeNow) {
+  Case c;
+  c.inputs.commits_at_once = false;
+  c.inputs.available = 16 * kGiB;
+  c.inputs.limit = {40 * kGiB, "cgroup /a/b (memory.max)"};
+  c.inputs.kv_bytes = 20 * kGiB;
+  EXPECT_TRUE(PlanMemory(c.config, c.geometry, c.inputs).ok());
+  c.inputs.kv_bytes = 30 * kGiB;
+  const auto refused = PlanMemory(c.config, c.geometry, c.inputs).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  for (const char* part : {"weights 12.55 GiB", "KV pages 30.00 GiB",
+                           "> 40.00 GiB of cgroup /a/b (memory.max)", "lower --kv-bytes by"}) {
+    EXPECT_NE(refused.message().find(part), std::string::npos) << refused;
+  }
+  c.inputs.kv_bytes = 0;
+  EXPECT_LE(PlanMemory(c.config, c.geometry, c.inputs)->total(), 16 * kGiB);
+}
+
+TEST(MemoryPlan, SmallAmountsAreInMiB) {
+  MemoryPlan plan;
+  plan.weights = 200 << 20;
+  EXPECT_NE(plan.ToString().find("weights 200.00 MiB"), std::string::npos) << plan.ToString();
 }
 
 TEST(SyntheticModel, AnUnknownNameListsTheKnownOnes) {

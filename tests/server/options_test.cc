@@ -23,13 +23,38 @@ Parsed Parse(std::vector<const char*> arguments) {
 
 TEST(Options, DashesAndUnderscoresAreTheSame) {
   const Parsed parsed = Parse({"--model=/m_1", "--kv_bytes=1000", "--max-queued-requests", "5",
-                               "--metrics_listen", "0.0.0.0:1_2", "--log_json"});
+                               "--metrics_listen", "local_host:12", "--log_json"});
   ASSERT_EQ(parsed.result, ParseResult::kRun);
   EXPECT_EQ(parsed.options.engine.model_dir, "/m_1");
   EXPECT_EQ(parsed.options.engine.kv_bytes, 1000);
   EXPECT_EQ(parsed.options.engine.max_queued_requests, 5);
-  EXPECT_EQ(parsed.options.metrics_listen, "0.0.0.0:1_2");
+  EXPECT_EQ(parsed.options.metrics_listen, "local_host:12");
   EXPECT_TRUE(parsed.options.log_json);
+}
+
+TEST(Options, SizesTakeUnits) {
+  const std::vector<std::pair<const char*, int64_t>> sizes = {{"--kv-bytes=0", 0},
+                                                              {"--kv-bytes=12345", 12345},
+                                                              {"--kv-bytes=8GiB", int64_t{8} << 30},
+                                                              {"--kv-bytes=8gib", int64_t{8} << 30},
+                                                              {"--kv-bytes=512 MiB", 512 << 20},
+                                                              {"--kv-bytes=3KB", 3000},
+                                                              {"--kv-device-bytes=3KiB", 3072}};
+  for (const auto& [flag, bytes] : sizes) {
+    EXPECT_EQ(Parse({"--model=/m", flag}).options.engine.kv_bytes, bytes) << flag;
+  }
+  EXPECT_EQ(Parse({"--model=/m", "--max-document-bytes=64MiB"}).options.max_document_bytes,
+            64 << 20);
+}
+
+TEST(Options, AddressesArePassedOn) {
+  for (const char* address : {"0.0.0.0:0", "localhost:65535", "[::1]:50051", ":9090"}) {
+    const Parsed parsed = Parse({"--model=/m", "--listen", address, "--metrics-listen", address});
+    EXPECT_EQ(parsed.result, ParseResult::kRun);
+    EXPECT_EQ(parsed.options.listen, address);
+    EXPECT_EQ(parsed.options.metrics_listen, address);
+  }
+  EXPECT_EQ(Parse({"--model=/m", "--metrics-listen=off"}).options.metrics_listen, "off");
 }
 
 TEST(Options, HelpAndVersionExitWithZero) {
@@ -49,6 +74,17 @@ TEST(Options, ABadFlagIsOneLineAndExitsWithOne) {
                                                      {"--model=/m", "--threads=-1"},
                                                      {"--model=/m", "--kv-dtype=fp64"},
                                                      {"--model=/m", "--max-queued-requests=0"},
+                                                     {"--model=/m", "--kv-bytes=8GiBs"},
+                                                     {"--model=/m", "--kv-bytes=-1"},
+                                                     {"--model=/m", "--kv-bytes=99999999EiB"},
+                                                     {"--model=/m", "--max-document-bytes=0"},
+                                                     {"--model=/m", "--listen=localhost:70000"},
+                                                     {"--model=/m", "--listen=localhost"},
+                                                     {"--model=/m", "--listen=off"},
+                                                     {"--model=/m", "--listen=localhost:-1"},
+                                                     {"--model=/m", "--listen=::1:50051"},
+                                                     {"--model=/m", "--metrics-listen=x:70000"},
+                                                     {"--model=/m", "--metrics-listen=on"},
                                                      {"--model=/m", "--log-level=loud"}};
   for (const auto& arguments : bad) {
     ::testing::internal::CaptureStderr();

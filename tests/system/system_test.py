@@ -3,6 +3,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import resource
 import select
 import shutil
 import signal
@@ -290,6 +291,19 @@ class LifeCycle(unittest.TestCase):
                 config["num_attention_heads"] = -3
                 (copy / "config.json").write_text(json.dumps(config))
             self.assertIn("num_attention_heads", broken(nonsense))
+
+    def test_more_memory_than_the_process_may_have_is_refused_with_the_arithmetic(self):
+        limit = 4 << 30
+        result = subprocess.run(
+            [str(BIN / "folio-server"), f"--model={MODEL}", "--listen=127.0.0.1:0", "--metrics-listen=off",
+             "--kv-bytes=8GiB"],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+            capture_output=True, text=True, timeout=300)
+        self.assertEqual(result.returncode, 1, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("folio-server: ")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertIn("KV pages 8.00 GiB", lines[0])
+        self.assertIn("of RLIMIT_AS; lower --kv-bytes by", lines[0])
 
     def test_termination_lets_a_stream_end_and_exits_with_0(self):
         with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--drain-seconds=300") as server:
