@@ -52,6 +52,12 @@ void LogModel(const Engine& engine, int grpc_port) {
                info.num_parameters, info.weight_dtype, info.num_threads, info.backend,
                info.kv_capacity_bytes >> 20);
   spdlog::info("memory: {}", info.memory_plan);
+  if (info.sliding_window > 0) {
+    spdlog::warn(
+        "config.json has a sliding window of {} tokens, which is not applied: a request's strategy "
+        "decides what its queries see",
+        info.sliding_window);
+  }
 }
 
 }  // namespace

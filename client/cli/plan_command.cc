@@ -29,6 +29,10 @@ void PrintPlan(const ModelConfig& config, const plan::ModelPlan& plan, int64_t t
       "model         %s, %d layers, %d heads, %d KV heads of %d, trained on %d tokens\n",
       config.architecture, shape.num_layers, shape.num_heads, shape.num_kv_heads, shape.head_dim,
       shape.trained_length);
+  if (config.sliding_window > 0) {
+    out << absl::StrFormat("window        %d tokens in config.json; the strategy decides\n",
+                           config.sliding_window);
+  }
   if (plan.critical_dimension > 0) {
     out << absl::StrFormat(
         "positions     %s, base %g; %d of %d rotated elements see a whole turn in training\n"
@@ -48,12 +52,13 @@ void PrintPlan(const ModelConfig& config, const plan::ModelPlan& plan, int64_t t
   for (const std::string& warning : plan.warnings) out << "warning       " << warning << "\n";
 }
 
-nlohmann::ordered_json ToJson(const plan::ModelPlan& plan) {
+nlohmann::ordered_json ToJson(const ModelConfig& config, const plan::ModelPlan& plan) {
   nlohmann::ordered_json needs = nlohmann::ordered_json::array();
   for (const plan::KvNeed& need : plan.needs) {
     needs.push_back({{"strategy", need.strategy}, {"tokens", need.tokens}, {"bytes", need.bytes}});
   }
-  return {{"critical_dimension", plan.critical_dimension},
+  return {{"sliding_window", config.sliding_window},
+          {"critical_dimension", plan.critical_dimension},
           {"rotary_dim", plan.rotary_dim},
           {"max_extrapolation_tokens", plan.max_extrapolation},
           {"required_base", plan.required_base},
@@ -81,7 +86,8 @@ absl::Status Plan(const PlanFlags& flags, Invocation& invocation) {
   }
   const plan::ModelPlan plan = plan::PlanModel(*config, request);
   if (invocation.json) {
-    invocation.console.out << nlohmann::ordered_json({{"plan", ToJson(plan)}}).dump() << std::endl;
+    invocation.console.out << nlohmann::ordered_json({{"plan", ToJson(*config, plan)}}).dump()
+                           << std::endl;
   } else {
     PrintPlan(*config, plan, request.target_tokens, invocation.console.out);
   }
@@ -100,8 +106,9 @@ Command AddPlanCommand(CLI::App& root) {
   app->add_option("--kv-dtype", flags->kv_dtype, "bf16, fp16 or fp32")
       ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
       ->capture_default_str();
-  app->add_option("--kv-bytes", flags->kv_bytes, "Memory for keys and values")
-      ->check(CLI::PositiveNumber);
+  app->add_option("--kv-bytes", flags->kv_bytes, "Memory for keys and values, like 8GiB")
+      ->check(CLI::PositiveNumber)
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true));
   app->add_option("--position", flags->position, "A position scheme to check, as `ask` takes it");
   return {app, [flags](Invocation& invocation) { return Plan(*flags, invocation); }};
 }

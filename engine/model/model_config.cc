@@ -1,5 +1,6 @@
 #include "engine/model/model_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -25,6 +26,8 @@ constexpr int kMaxWidth = 1 << 18;  // hidden_size, intermediate_size
 constexpr int kMaxVocab = 1'000'000;
 constexpr int kMaxTrainedLength = 1 << 26;
 constexpr size_t kMaxTokenIds = 64;
+
+constexpr int kMistralWindow = 4096;  // of the class, where the key is absent
 
 absl::StatusOr<std::vector<int32_t>> TokenIds(const Json& json, const char* key, int32_t otherwise,
                                               int vocab_size) {
@@ -225,6 +228,14 @@ absl::Status ReadCoca(const Json& json, const Family& family, ModelConfig* confi
   return absl::OkStatus();
 }
 
+// Mistral's window is on where it is given. That of Qwen2 is off, or the file is refused
+// (CheckSupported).
+absl::StatusOr<int> ReadSlidingWindow(const Json& json, const Family& family) {
+  if (std::string_view(family.model_type) != "mistral") return 0;
+  const int otherwise = json.contains("sliding_window") ? 0 : kMistralWindow;
+  return OptionalInt(json, "sliding_window", {1, kMaxTrainedLength}, otherwise);
+}
+
 // What the family's file decides beside the shape.
 absl::Status ReadStyle(const Json& json, const Family& family, ModelConfig* config) {
   config->style = family.style;
@@ -265,15 +276,36 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
                          TokenIds(json, "bos_token_id", family->default_bos, vocab_size));
   FOLIO_ASSIGN_OR_RETURN(config.eos_token_ids,
                          TokenIds(json, "eos_token_id", family->default_eos, vocab_size));
+  FOLIO_ASSIGN_OR_RETURN(config.sliding_window, ReadSlidingWindow(json, *family));
   return config;
 }
 
+absl::Status AddGenerationConfig(std::string_view text, ModelConfig* config) {
+  FOLIO_ASSIGN_OR_RETURN(const Json json, ParseJsonObject("generation_config.json", text));
+  FOLIO_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
+                         TokenIds(json, "eos_token_id", -1, config->shape.vocab_size));
+  std::vector<int32_t>& known = config->eos_token_ids;
+  for (const int32_t id : ids) {
+    if (std::find(known.begin(), known.end(), id) == known.end()) known.push_back(id);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir) {
-  const std::string path = absl::StrCat(dir, "/config.json");
-  FOLIO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxConfigBytes));
+  const auto in_dir = [&dir](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(dir, ": ", status.message()));
+  };
+  FOLIO_ASSIGN_OR_RETURN(const std::string text,
+                         ReadSmallFile(absl::StrCat(dir, "/config.json"), kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
-  if (config.ok()) return config;
-  return absl::Status(config.status().code(), absl::StrCat(dir, ": ", config.status().message()));
+  if (!config.ok()) return in_dir(config.status());
+  const auto generation =
+      ReadSmallFile(absl::StrCat(dir, "/generation_config.json"), kMaxConfigBytes);
+  if (absl::IsNotFound(generation.status())) return config;
+  FOLIO_RETURN_IF_ERROR(generation.status());
+  const absl::Status added = AddGenerationConfig(*generation, &*config);
+  if (!added.ok()) return in_dir(added);
+  return config;
 }
 
 }  // namespace folio

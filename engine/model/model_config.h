@@ -27,7 +27,11 @@ struct ModelConfig {
   // Written by folio-make-model: the weights are random and mean nothing.
   bool synthetic = false;
   std::vector<int32_t> bos_token_ids;
+  // Of config.json and generation_config.json; the answer ends at any of them.
   std::vector<int32_t> eos_token_ids;
+  // Tokens that the checkpoint was trained to see, 0: all. Not applied: a request's strategy
+  // decides what a query sees.
+  int sliding_window = 0;
 };
 
 // Reads the text of a Hugging Face config.json. Keys that do not matter here are ignored; those
@@ -36,7 +40,11 @@ struct ModelConfig {
 // that is valid but of a kind Folio cannot run (architecture, activation, ...).
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 
-// Reads DIR/config.json. Errors: NOT_FOUND, or those of ParseModelConfig with the file's name.
+// Adds the end tokens of the text of a generation_config.json. Errors: INVALID_ARGUMENT.
+absl::Status AddGenerationConfig(std::string_view json, ModelConfig* config);
+
+// Reads DIR/config.json, and DIR/generation_config.json if there is one. Errors: NOT_FOUND, or
+// those of ParseModelConfig with the directory's name.
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir);
 
 }  // namespace folio

@@ -73,7 +73,10 @@ struct EngineInfo {
   int64_t kv_capacity_bytes = 0;
   AttentionSpec default_attention;
   Catalogue catalogue;
+  // Of the checkpoint and its tokenizer.
   std::vector<int32_t> eos_tokens;
+  // That the checkpoint was trained with and that is not applied; 0: none.
+  int sliding_window = 0;
 };
 
 // A consistent picture of the engine after its last step. Counters only grow.

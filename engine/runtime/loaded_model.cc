@@ -170,6 +170,13 @@ AttentionSpec DefaultAttention(const AttentionModel& model) {
   return {{"full", {}}, model.rope.scheme};
 }
 
+std::vector<int32_t> EosTokens(const LoadedModel& model) {
+  std::vector<int32_t> tokens = model.config.eos_token_ids;
+  const int32_t id = model.tokenizer == nullptr ? -1 : model.tokenizer->eos_id();
+  if (id >= 0 && std::find(tokens.begin(), tokens.end(), id) == tokens.end()) tokens.push_back(id);
+  return tokens;
+}
+
 void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
   EngineInfo& info = model->info;
   const std::filesystem::path dir = std::filesystem::path(options.model_dir).lexically_normal();
@@ -184,7 +191,8 @@ void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* mod
   info.weight_bytes = model->weights.bytes();
   info.default_attention = DefaultAttention(model->attention);
   info.catalogue = MakeCatalogue(model->attention);
-  info.eos_tokens = model->config.eos_token_ids;
+  info.eos_tokens = EosTokens(*model);
+  info.sliding_window = model->config.sliding_window;
 }
 
 // tokenizer.model, which is the original where there are both, or tokenizer.json.

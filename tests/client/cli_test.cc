@@ -36,6 +36,20 @@ TEST(Cli, WrongUsageIsExitCodeTwo) {
   EXPECT_EQ(RunFolio(server, {"--help"}).code, kExitOk);
 }
 
+TEST(Cli, PlanTellsTheWindowOfACheckpointAndTakesSizesWithUnits) {
+  FakeServer server;
+  const std::string dir = ::testing::TempDir();
+  std::ofstream(dir + "/config.json") << R"({
+    "architectures": ["MistralForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "sliding_window": 128})";
+  const CliRun run = RunFolio(server, {"plan", dir, "--kv-bytes=1GiB"});
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("window        128 tokens in config.json"));
+  const CliRun json = RunFolio(server, {"--json", "plan", dir});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["plan"]["sliding_window"], 128);
+}
+
 TEST(Cli, UploadPrintsTheId) {
   FakeServer server;
   const std::string path = ::testing::TempDir() + "/cli_upload_test.txt";

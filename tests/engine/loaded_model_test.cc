@@ -71,6 +71,21 @@ TEST(PageTokens, AreBoundedByWhatEveryBackendHolds) {
   }
 }
 
+TEST(LoadModel, AnswersEndAtTheTokensOfEitherFile) {
+  const test::TempDir dir;
+  test::WriteTinyModel({}, dir.path());
+  std::ofstream(dir.path() + "/generation_config.json") << R"({"eos_token_id": [7, 2]})";
+  EngineOptions options = Options(0, 0);
+  options.model_dir = dir.path();
+  auto model = LoadModel(options, false);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->info.eos_tokens, (std::vector<int32_t>{2, 7}));
+  std::ofstream(dir.path() + "/generation_config.json") << R"({"eos_token_id": 64})";
+  const absl::Status refused = LoadModel(options, false).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(refused.message(), HasSubstr(dir.path()));
+}
+
 // Where the bytes of a tensor lie in DIR/model.safetensors.
 int64_t OffsetOf(const std::string& dir, const std::string& tensor) {
   const std::string bytes = ReadAll(dir + "/model.safetensors");

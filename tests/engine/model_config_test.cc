@@ -62,6 +62,37 @@ TEST(ModelConfig, TakesTheDefaultsOfTheHuggingFaceClass) {
   EXPECT_TRUE(config->eos_token_ids.empty());
 }
 
+TEST(ModelConfig, EndTokensOfGenerationConfigAreAdded) {
+  auto config = ParseModelConfig(kGood);
+  ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": [3, 7]})", &*config).ok());
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3, 7}));
+  ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": 9, "top_p": 0.8})", &*config).ok());
+  ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": null})", &*config).ok());
+  ASSERT_TRUE(AddGenerationConfig("{}", &*config).ok());
+  EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3, 7, 9}));
+  for (const char* bad : {"", "[]", R"({"eos_token_id": "x"})", R"({"eos_token_id": [1000]})"}) {
+    EXPECT_EQ(AddGenerationConfig(bad, &*config).code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+}
+
+TEST(ModelConfig, KnowsTheWindowThatACheckpointWasTrainedWith) {
+  const auto window = [](const std::string& family, const std::string& fields) {
+    const auto config = ParseModelConfig(absl::StrCat(R"({"architectures": [")", family,
+                                                      R"("], "vocab_size": 100, "hidden_size": 64,
+            "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "max_position_embeddings": 512)",
+                                                      fields, "}"));
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? config->sliding_window : -1;
+  };
+  EXPECT_EQ(window("MistralForCausalLM", R"(, "sliding_window": 128)"), 128);
+  EXPECT_EQ(window("MistralForCausalLM", R"(, "sliding_window": null)"), 0);
+  EXPECT_EQ(window("MistralForCausalLM", ""), 4096);  // the default of the class
+  EXPECT_EQ(window("Qwen2ForCausalLM", R"(, "sliding_window": 128, "use_sliding_window": false)"),
+            0);
+  EXPECT_EQ(window("LlamaForCausalLM", ""), 0);
+}
+
 TEST(ModelConfig, ReadsTheRopeParametersOfNewerFiles) {
   const auto config =
       ParseModelConfig(With("\"rope_theta\": 500000.0",
