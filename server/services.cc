@@ -41,6 +41,7 @@ void FillModel(const EngineInfo& info, v1::ModelInfo* model) {
   model->set_num_heads(info.shape.num_heads);
   model->set_num_kv_heads(info.shape.num_kv_heads);
   model->set_head_dim(info.shape.head_dim);
+  model->set_sliding_window(info.sliding_window);
 }
 
 void FillLimits(const ServerOptions& options, v1::ServerLimits* limits) {

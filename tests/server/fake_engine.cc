@@ -21,6 +21,7 @@ FakeEngine::FakeEngine(const EngineOptions& options)
   info_.weight_bytes = 1000;
   info_.shape.vocab_size = tokenizer_.vocab_size();
   info_.shape.trained_length = 512;
+  info_.sliding_window = 300;
   info_.default_attention = {{"full", {}}, {"plain", {}}};
   info_.catalogue.strategies.resize(2);
   info_.catalogue.strategies[0].name = "full";

@@ -69,6 +69,7 @@ TEST(Control, ServerInfoTellsModelLimitsAndLoad) {
   EXPECT_FALSE(info.version().empty());
   EXPECT_EQ(info.model().name(), "fake");
   EXPECT_EQ(info.model().max_position_embeddings(), 512u);
+  EXPECT_EQ(info.model().sliding_window(), 300u);
   EXPECT_EQ(info.backend(), "cpu");
   EXPECT_EQ(info.limits().max_documents(), 7u);
   EXPECT_EQ(info.limits().max_queued_requests(), 9u);
