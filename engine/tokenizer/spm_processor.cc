@@ -57,12 +57,18 @@ Piece MakePiece(const ModelProto::SentencePiece& entry, const std::string& unkno
   return piece;
 }
 
+bool HasSymbolAfterAnother(std::string_view name) {
+  while (name.starts_with(kSpaceSymbol)) name.remove_prefix(kSpaceSymbol.size());
+  return name.find(kSpaceSymbol) != std::string_view::npos;
+}
+
 // Whether no rule of the model can see across a cut before a space between two other characters:
 //  - BPE only: merges are local. The unigram model adds up float scores from the start of the
 //    text, so that rounding may decide ties differently.
 //  - no normalisation rules: one could match a space together with its neighbours;
 //  - the dummy prefix puts the dropped space back, as the symbol which a space becomes;
-//  - no piece has the symbol after its first character: no merge crosses the cut;
+//  - no piece has the symbol after another character: no merge crosses the cut. Pieces of several
+//    symbols ("▁▁" of Llama 2) lie on one side of it;
 //  - the symbol is a piece: a run of unknown characters, which becomes one token, ends at it;
 //  - no user-defined piece has a space or the symbol: these match before anything else;
 //  - no piece is marked unused: the library takes such a piece apart as it was last put together
@@ -80,7 +86,7 @@ bool CanCutAtSpaces(const ModelProto& model) {
   for (const auto& entry : model.pieces()) {
     const std::string_view name = entry.piece();
     const bool has_symbol = name.find(kSpaceSymbol) != std::string_view::npos;
-    if (name.find(kSpaceSymbol, 1) != std::string_view::npos) return false;
+    if (HasSymbolAfterAnother(name)) return false;
     if (entry.type() == ModelProto::SentencePiece::UNUSED) return false;
     if (entry.type() == ModelProto::SentencePiece::USER_DEFINED &&
         (has_symbol || name.find(' ') != std::string_view::npos)) {

@@ -165,6 +165,8 @@ TEST(StreamingTokenizer, EqualsEncodeForEveryKindOfModel) {
   models.back().remove_extra_whitespaces = true;
   models.push_back(SmallModel());
   models.back().Add("<tool>", 0, SpmModelBuilder::kUserDefined);
+  models.push_back(SmallModel());
+  models.back().AddMerge("▁▁").AddMerge("▁▁▁▁").AddMerge("▁▁a");  // as Llama 2 has
   for (const SpmModelBuilder& model : models) {
     const auto tokenizer = Make(model);
     EXPECT_EQ(tokenizer->space_cut(), Tokenizer::SpaceCut::kDropsSpace);
@@ -180,7 +182,7 @@ TEST(StreamingTokenizer, HoldsTheTextWhenACutWouldShow) {
   models[1].add_dummy_prefix = false;
   models[2].escape_whitespaces = false;
   models[3].whitespace_as_suffix = true;
-  models[4].AddMerge("b▁");
+  models[4].AddMerge("▁▁").AddMerge("▁b▁");
   models[5].Add("▁x", 0, SpmModelBuilder::kUserDefined);
   models[6].Add("abc", -30, SpmModelBuilder::kUnused);
   models[7] = SpmModelBuilder().AddCharacters("abcde");  // a space is unknown
