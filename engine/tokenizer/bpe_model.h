@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "engine/tokenizer/merge_table.h"
+#include "engine/tokenizer/window_merger.h"
 
 namespace folio {
 
@@ -28,19 +30,15 @@ class BpeModel {
   // Errors: INVALID_ARGUMENT when a byte has no token, or a merge names tokens that do not exist.
   static absl::StatusOr<BpeModel> Create(const Source& source);
 
-  // Appends the tokens of one word. O(n log n) in its bytes.
-  void Encode(std::string_view word, std::vector<int32_t>* ids) const;
+  const MergeTable& merges() const { return merges_; }
+
+  // Appends the tokens of one word. `merger` is memory to work in, made for merges().
+  void Encode(std::string_view word, WindowMerger* merger, std::vector<int32_t>* ids) const;
 
  private:
-  struct Merge {
-    int32_t rank = 0;
-    int32_t id = 0;
-  };
-  const Merge* Find(int32_t left, int32_t right) const;
-
   std::array<int32_t, 256> byte_ids_;
-  std::unordered_map<uint64_t, Merge> merges_;      // by both ids
-  std::unordered_map<std::string, int32_t> words_;  // if whole_words_first
+  MergeTable merges_;
+  absl::flat_hash_map<std::string, int32_t> words_;  // if whole_words_first
 };
 
 }  // namespace folio

@@ -164,18 +164,19 @@ absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text)
     return absl::InvalidArgumentError(absl::StrCat("the text is not valid UTF-8 at byte ", valid));
   }
   std::vector<int32_t> ids;
+  WindowMerger merger(model_.merges());
   FOLIO_RETURN_IF_ERROR(SplitAt(raw_added_, text, &ids, [&](std::string_view part) -> absl::Status {
-    if (!nfc_ || IsAscii(part)) return EncodeNormalized(part, &ids);
+    if (!nfc_ || IsAscii(part)) return EncodeNormalized(part, &merger, &ids);
     FOLIO_ASSIGN_OR_RETURN(const std::string composed, Nfc(part));
-    return EncodeNormalized(composed, &ids);
+    return EncodeNormalized(composed, &merger, &ids);
   }));
   return ids;
 }
 
-absl::Status BpeTokenizer::EncodeNormalized(std::string_view text,
+absl::Status BpeTokenizer::EncodeNormalized(std::string_view text, WindowMerger* merger,
                                             std::vector<int32_t>* ids) const {
   return SplitAt(normalized_added_, text, ids, [&](std::string_view part) {
-    return splitter_.Split(part, [&](std::string_view word) { model_.Encode(word, ids); });
+    return splitter_.Split(part, [&](std::string_view word) { model_.Encode(word, merger, ids); });
   });
 }
 

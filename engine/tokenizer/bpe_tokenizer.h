@@ -46,7 +46,8 @@ class BpeTokenizer final : public Tokenizer {
   template <typename Between>
   static absl::Status SplitAt(const std::vector<AddedToken>& added, std::string_view text,
                               std::vector<int32_t>* ids, Between between);
-  absl::Status EncodeNormalized(std::string_view text, std::vector<int32_t>* ids) const;
+  absl::Status EncodeNormalized(std::string_view text, WindowMerger* merger,
+                                std::vector<int32_t>* ids) const;
 
   const BpeModel model_;
   const TextSplitter splitter_;
