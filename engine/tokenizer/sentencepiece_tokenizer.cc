@@ -52,6 +52,10 @@ absl::StatusOr<std::vector<int32_t>> SentencePieceTokenizer::Encode(std::string_
         absl::StrCat("the text is not valid UTF-8 at byte ", valid_bytes));
   }
   std::vector<int32_t> ids;
+  if (bpe_ != nullptr) {
+    FOLIO_RETURN_IF_ERROR(bpe_->Encode(text, nullptr, &ids));
+    return ids;
+  }
   std::string error;
   if (processor_->Encode(text, &ids, &error)) return ids;
   return absl::InternalError(absl::StrCat("the tokenizer failed: ", error));

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "engine/tokenizer/spm_bpe.h"
 #include "engine/tokenizer/spm_processor.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -35,9 +36,10 @@ class SentencePieceTokenizer final : public Tokenizer {
 
  private:
   explicit SentencePieceTokenizer(std::unique_ptr<SpmProcessor> processor)
-      : processor_(std::move(processor)) {}
+      : processor_(std::move(processor)), bpe_(SpmBpe::Create(*processor_)) {}
 
   const std::unique_ptr<const SpmProcessor> processor_;
+  const std::unique_ptr<const SpmBpe> bpe_;  // nullptr: the library encodes
 };
 
 }  // namespace folio

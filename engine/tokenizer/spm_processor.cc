@@ -1,8 +1,12 @@
 #include "engine/tokenizer/spm_processor.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <exception>
+#include <set>
 #include <utility>
+
+#include "engine/tokenizer/utf8.h"
 
 // No Abseil or gRPC header may be added here: see the header.
 #include "sentencepiece_model.pb.h"
@@ -57,9 +61,25 @@ Piece MakePiece(const ModelProto::SentencePiece& entry, const std::string& unkno
   return piece;
 }
 
+// Byte-pair encoding after a normalisation that only escapes, adds or removes spaces.
+bool IsBpeOfPlainText(const ModelProto& model) {
+  const auto& normalizer = model.normalizer_spec();
+  const auto& trainer = model.trainer_spec();
+  return trainer.model_type() == sentencepiece::TrainerSpec::BPE &&
+         !trainer.treat_whitespace_as_suffix() && normalizer.precompiled_charsmap().empty() &&
+         normalizer.escape_whitespaces();
+}
+
 bool HasSymbolAfterAnother(std::string_view name) {
   while (name.starts_with(kSpaceSymbol)) name.remove_prefix(kSpaceSymbol.size());
   return name.find(kSpaceSymbol) != std::string_view::npos;
+}
+
+bool PiecesEndAtSpaces(const ModelProto& model) {
+  for (const auto& entry : model.pieces()) {
+    if (HasSymbolAfterAnother(entry.piece())) return false;
+  }
+  return true;
 }
 
 // Whether no rule of the model can see across a cut before a space between two other characters:
@@ -75,18 +95,14 @@ bool HasSymbolAfterAnother(std::string_view name) {
 //    anywhere in the text.
 // Source: own, from the published algorithm.
 bool CanCutAtSpaces(const ModelProto& model) {
-  const auto& normalizer = model.normalizer_spec();
-  const auto& trainer = model.trainer_spec();
-  if (trainer.model_type() != sentencepiece::TrainerSpec::BPE ||
-      trainer.treat_whitespace_as_suffix() || !normalizer.precompiled_charsmap().empty() ||
-      !normalizer.add_dummy_prefix() || !normalizer.escape_whitespaces()) {
+  if (!IsBpeOfPlainText(model) || !model.normalizer_spec().add_dummy_prefix() ||
+      !PiecesEndAtSpaces(model)) {
     return false;
   }
   bool has_space_piece = false;
   for (const auto& entry : model.pieces()) {
     const std::string_view name = entry.piece();
     const bool has_symbol = name.find(kSpaceSymbol) != std::string_view::npos;
-    if (HasSymbolAfterAnother(name)) return false;
     if (entry.type() == ModelProto::SentencePiece::UNUSED) return false;
     if (entry.type() == ModelProto::SentencePiece::USER_DEFINED &&
         (has_symbol || name.find(' ') != std::string_view::npos)) {
@@ -95,6 +111,39 @@ bool CanCutAtSpaces(const ModelProto& model) {
     has_space_piece |= name == kSpaceSymbol && entry.type() == ModelProto::SentencePiece::NORMAL;
   }
   return has_space_piece;
+}
+
+// Whether pieces merge by their scores and nothing else is to be known:
+//  - no user-defined pieces, which match before anything else, and no unused ones;
+//  - no piece is named as one that no text has (<s>, <0x41>), nor is a character: the library then
+//    gives that one's id;
+//  - scores have an order;
+//  - no piece is so long that the ways to take it apart (square in its bytes) are felt.
+bool IsPlainBpe(const ModelProto& model) {
+  if (!IsBpeOfPlainText(model)) return false;
+  constexpr size_t kMaxPieceBytes = 1024;
+  std::set<std::string_view> normal;
+  for (const auto& entry : model.pieces()) {
+    if (entry.type() != ModelProto::SentencePiece::NORMAL) continue;
+    if (std::isnan(entry.score()) || entry.piece().size() > kMaxPieceBytes) return false;
+    normal.insert(entry.piece());
+  }
+  for (const auto& entry : model.pieces()) {
+    const std::string_view name = entry.piece();
+    const bool is_character = name.size() == Utf8Length(name[0]);
+    switch (entry.type()) {
+      case ModelProto::SentencePiece::NORMAL:
+        break;
+      case ModelProto::SentencePiece::UNKNOWN:
+      case ModelProto::SentencePiece::CONTROL:
+      case ModelProto::SentencePiece::BYTE:
+        if (is_character || normal.contains(name)) return false;
+        break;
+      default:
+        return false;
+    }
+  }
+  return true;
 }
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -124,6 +173,7 @@ SpmProcessor::SpmProcessor(std::unique_ptr<Library> library) : library_(std::mov
   const ModelProto& model = processor.model_proto();
   for (const auto& entry : model.pieces()) {
     pieces_.push_back(MakePiece(entry, model.trainer_spec().unk_surface()));
+    scores_.push_back(entry.score());
   }
   traits_.bos_id = processor.bos_id();
   traits_.eos_id = processor.eos_id();
@@ -131,7 +181,10 @@ SpmProcessor::SpmProcessor(std::unique_ptr<Library> library) : library_(std::mov
   traits_.adds_dummy_prefix = model.normalizer_spec().add_dummy_prefix();
   traits_.removes_extra_spaces = model.normalizer_spec().remove_extra_whitespaces();
   traits_.has_denormalizer = !model.denormalizer_spec().precompiled_charsmap().empty();
+  traits_.has_byte_pieces = model.trainer_spec().byte_fallback();
   traits_.can_cut_at_spaces = CanCutAtSpaces(model);
+  traits_.pieces_end_at_spaces = PiecesEndAtSpaces(model);
+  traits_.is_plain_bpe = IsPlainBpe(model);
 }
 
 SpmProcessor::~SpmProcessor() = default;

@@ -18,7 +18,10 @@ struct SpmTraits {
   bool adds_dummy_prefix = false;
   bool removes_extra_spaces = false;
   bool has_denormalizer = false;
+  bool has_byte_pieces = false;  // they stand for characters that are no pieces
   bool can_cut_at_spaces = false;
+  bool pieces_end_at_spaces = false;  // none has the space symbol after another character
+  bool is_plain_bpe = false;          // SpmBpe knows all of its rules
 };
 
 // The SentencePiece library behind a plain interface. Its header defines an absl namespace of its
@@ -35,6 +38,8 @@ class SpmProcessor {
   bool Decode(const std::vector<int32_t>& ids, std::string* text, std::string* error) const;
 
   const std::vector<Piece>& pieces() const { return pieces_; }
+  // By id.
+  const std::vector<float>& scores() const { return scores_; }
   const SpmTraits& traits() const { return traits_; }
 
  private:
@@ -43,6 +48,7 @@ class SpmProcessor {
 
   std::unique_ptr<Library> library_;
   std::vector<Piece> pieces_;
+  std::vector<float> scores_;
   SpmTraits traits_;
 };
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/tokenizer/utf8.h"
 
 namespace folio {
 namespace {
@@ -29,11 +30,6 @@ std::string ErrorText(int code) {
   unsigned char text[256];
   pcre2_get_error_message(code, text, sizeof(text));
   return reinterpret_cast<const char*>(text);
-}
-
-size_t CharacterBytes(char first) {
-  const auto byte = static_cast<unsigned char>(first);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
 }  // namespace
@@ -77,7 +73,7 @@ class TextSplitter::Pattern {
         *end = found[1];
         return absl::OkStatus();
       }
-      from = found[0] + (found[0] < text.size() ? CharacterBytes(text[found[0]]) : 1);
+      from = found[0] + (found[0] < text.size() ? Utf8Length(text[found[0]]) : 1);
     }
     return absl::OkStatus();
   }

@@ -21,6 +21,12 @@ struct Utf8Step {
 // overlong forms, no surrogates, nothing above U+10FFFF).
 Utf8Step NextUtf8(std::string_view bytes);
 
+// Bytes of the character that begins with `lead`. REQUIRES: one does.
+inline size_t Utf8Length(char lead) {
+  const auto byte = static_cast<uint8_t>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 // How many bytes at the start of `bytes` are whole characters; stops at the first byte that is
 // not, be it invalid or incomplete.
 size_t ValidUtf8Prefix(std::string_view bytes);
