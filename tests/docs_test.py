@@ -20,7 +20,7 @@ EVALUATIONS = ("passkey", "needle", "kv-retrieval", "perplexity", "coverage")
 COMMANDS = ["ask", "docs", "info", "plan", "score", "strategies", "tokenize", "upload", *(f"eval {e}" for e in EVALUATIONS)]
 PROGRAMS = {"folio": ["--help", *(f"{command} --help" for command in COMMANDS)], "folio-server": ["--help"],
             "folio-loadtest": ["--help"], "folio-bench": ["--helpfull"], "folio-device-bench": ["--helpfull"],
-            "folio-make-model": ["--helpfull"]}
+            "folio-make-model": ["--helpfull"], "folio-tokenizer-bench": ["--helpfull"]}
 # Flags of other programs.
 FOREIGN_FLAGS = {"--build-arg", "--timeout", "--gtest_filter"}
 
