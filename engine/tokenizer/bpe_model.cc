@@ -4,6 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "engine/base/status_macros.h"
 
 namespace folio {
 namespace {
@@ -42,18 +43,24 @@ absl::StatusOr<BpeModel> BpeModel::Create(const Source& source) {
   return model;
 }
 
-void BpeModel::Encode(std::string_view word, WindowMerger* merger,
-                      std::vector<int32_t>* ids) const {
+absl::Status BpeModel::Encode(std::string_view word, WindowMerger* merger, InterruptCheck* check,
+                              std::vector<int32_t>* ids) const {
   if (!words_.empty()) {
     if (const auto it = words_.find(absl::string_view(word.data(), word.size()));
         it != words_.end()) {
       ids->push_back(it->second);
-      return;
+      return check->Advance(word.size());
     }
   }
-  for (const char byte : word) merger->Add(byte_ids_[static_cast<uint8_t>(byte)]);
+  while (!word.empty()) {
+    const std::string_view slice = word.substr(0, InterruptCheck::kIntervalBytes);
+    for (const char byte : slice) merger->Add(byte_ids_[static_cast<uint8_t>(byte)]);
+    FOLIO_RETURN_IF_ERROR(check->Advance(slice.size()));
+    word.remove_prefix(slice.size());
+  }
   const std::vector<int32_t>& tokens = merger->Finish();
   ids->insert(ids->end(), tokens.begin(), tokens.end());
+  return absl::OkStatus();
 }
 
 }  // namespace folio

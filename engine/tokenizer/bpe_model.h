@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "engine/tokenizer/interrupt.h"
 #include "engine/tokenizer/merge_table.h"
 #include "engine/tokenizer/window_merger.h"
 
@@ -32,8 +33,10 @@ class BpeModel {
 
   const MergeTable& merges() const { return merges_; }
 
-  // Appends the tokens of one word. `merger` is memory to work in, made for merges().
-  void Encode(std::string_view word, WindowMerger* merger, std::vector<int32_t>* ids) const;
+  // Appends the tokens of one word. `merger` is memory to work in, made for merges(). Errors: those
+  // of the interrupt that `check` asks.
+  absl::Status Encode(std::string_view word, WindowMerger* merger, InterruptCheck* check,
+                      std::vector<int32_t>* ids) const;
 
  private:
   std::array<int32_t, 256> byte_ids_;

@@ -17,7 +17,6 @@ namespace folio {
 namespace {
 
 constexpr size_t kMaxFileBytes = 256 << 20;
-constexpr size_t kMaxTextBytes = 256 << 20;
 
 // Patterns that never match across a space between two other characters, of Qwen2 and Llama 3.
 constexpr char kQwen2Pattern[] =
@@ -155,28 +154,27 @@ absl::Status BpeTokenizer::SplitAt(const std::vector<AddedToken>& added, std::st
   return between(text.substr(begin));
 }
 
-absl::StatusOr<std::vector<int32_t>> BpeTokenizer::Encode(std::string_view text) const {
-  if (text.size() > kMaxTextBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the text has ", text.size(), " bytes, the limit is ", kMaxTextBytes));
-  }
-  if (const size_t valid = ValidUtf8Prefix(text); valid != text.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("the text is not valid UTF-8 at byte ", valid));
-  }
-  std::vector<int32_t> ids;
-  WindowMerger merger(model_.merges());
-  FOLIO_RETURN_IF_ERROR(SplitAt(raw_added_, text, &ids, [&](std::string_view part) -> absl::Status {
-    if (!nfc_ || IsAscii(part)) return EncodeNormalized(part, &merger, &ids);
+struct BpeTokenizer::Work {
+  InterruptCheck check;
+  WindowMerger merger;
+  std::vector<int32_t>* ids;
+};
+
+absl::Status BpeTokenizer::AppendTokens(std::string_view text, const Interrupt& interrupt,
+                                        std::vector<int32_t>* ids) const {
+  Work work = {InterruptCheck(interrupt), WindowMerger(model_.merges()), ids};
+  return SplitAt(raw_added_, text, ids, [&](std::string_view part) -> absl::Status {
+    if (!nfc_ || IsAscii(part)) return EncodeNormalized(part, &work);
     FOLIO_ASSIGN_OR_RETURN(const std::string composed, Nfc(part));
-    return EncodeNormalized(composed, &merger, &ids);
-  }));
-  return ids;
+    return EncodeNormalized(composed, &work);
+  });
 }
 
-absl::Status BpeTokenizer::EncodeNormalized(std::string_view text, WindowMerger* merger,
-                                            std::vector<int32_t>* ids) const {
-  return SplitAt(normalized_added_, text, ids, [&](std::string_view part) {
-    return splitter_.Split(part, [&](std::string_view word) { model_.Encode(word, merger, ids); });
+absl::Status BpeTokenizer::EncodeNormalized(std::string_view text, Work* work) const {
+  return SplitAt(normalized_added_, text, work->ids, [&](std::string_view part) {
+    return splitter_.Split(part, [&](std::string_view word) {
+      return model_.Encode(word, &work->merger, &work->check, work->ids);
+    });
   });
 }
 

@@ -26,7 +26,6 @@ class BpeTokenizer final : public Tokenizer {
                                                                 std::string_view text,
                                                                 int max_vocab_size);
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
 
   const std::vector<Piece>& pieces() const override { return pieces_; }
@@ -39,6 +38,9 @@ class BpeTokenizer final : public Tokenizer {
  private:
   using AddedToken = TokenizerJson::AddedToken;
 
+  absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+                            std::vector<int32_t>* ids) const override;
+
   BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitter splitter);
   void FillPieces(const TokenizerJson& file);
 
@@ -46,8 +48,9 @@ class BpeTokenizer final : public Tokenizer {
   template <typename Between>
   static absl::Status SplitAt(const std::vector<AddedToken>& added, std::string_view text,
                               std::vector<int32_t>* ids, Between between);
-  absl::Status EncodeNormalized(std::string_view text, WindowMerger* merger,
-                                std::vector<int32_t>* ids) const;
+  // The memory and the place of one text's encoding.
+  struct Work;
+  absl::Status EncodeNormalized(std::string_view text, Work* work) const;
 
   const BpeModel model_;
   const TextSplitter splitter_;

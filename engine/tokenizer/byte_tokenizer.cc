@@ -1,7 +1,7 @@
 #include "engine/tokenizer/byte_tokenizer.h"
 
 #include "absl/strings/str_cat.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/status_macros.h"
 
 namespace folio {
 namespace {
@@ -26,14 +26,14 @@ ByteTokenizer::ByteTokenizer(int vocab_size) {
   }
 }
 
-absl::StatusOr<std::vector<int32_t>> ByteTokenizer::Encode(std::string_view text) const {
-  if (const size_t valid = ValidUtf8Prefix(text); valid != text.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("the text is not UTF-8 at byte ", valid));
+absl::Status ByteTokenizer::AppendTokens(std::string_view text, const Interrupt& interrupt,
+                                         std::vector<int32_t>* ids) const {
+  InterruptCheck check(interrupt);
+  for (const char c : text) {
+    ids->push_back(kFirstByte + static_cast<unsigned char>(c));
+    FOLIO_RETURN_IF_ERROR(check.Advance(1));
   }
-  std::vector<int32_t> ids;
-  ids.reserve(text.size());
-  for (const char c : text) ids.push_back(kFirstByte + static_cast<unsigned char>(c));
-  return ids;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ByteTokenizer::Decode(std::span<const int32_t> ids) const {

@@ -14,7 +14,6 @@ class ByteTokenizer final : public Tokenizer {
   // REQUIRES: vocab_size >= 259.
   explicit ByteTokenizer(int vocab_size);
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
   const std::vector<Piece>& pieces() const override { return pieces_; }
   int32_t bos_id() const override { return 1; }
@@ -24,6 +23,9 @@ class ByteTokenizer final : public Tokenizer {
   SpaceCut space_cut() const override { return SpaceCut::kKeepsSpace; }
 
  private:
+  absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+                            std::vector<int32_t>* ids) const override;
+
   std::vector<Piece> pieces_;
 };
 

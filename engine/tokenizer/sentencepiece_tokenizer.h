@@ -22,7 +22,6 @@ class SentencePieceTokenizer final : public Tokenizer {
   static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> FromBytes(
       const std::string& what, std::string_view model_bytes, int max_vocab_size);
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
 
   const std::vector<Piece>& pieces() const override { return processor_->pieces(); }
@@ -30,11 +29,14 @@ class SentencePieceTokenizer final : public Tokenizer {
   int32_t eos_id() const override { return processor_->traits().eos_id; }
   int32_t unk_id() const override { return processor_->traits().unk_id; }
   LeadingSpace leading_space() const override;
+  size_t encode_bytes_per_byte() const override;
   SpaceCut space_cut() const override {
     return processor_->traits().can_cut_at_spaces ? SpaceCut::kDropsSpace : SpaceCut::kNever;
   }
 
  private:
+  absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+                            std::vector<int32_t>* ids) const override;
   explicit SentencePieceTokenizer(std::unique_ptr<SpmProcessor> processor)
       : processor_(std::move(processor)), bpe_(SpmBpe::Create(*processor_)) {}
 

@@ -31,16 +31,18 @@ bool IsSafeCut(std::string_view text, size_t at) {
 
 }  // namespace
 
-absl::Status StreamingTokenizer::Add(std::string_view bytes, std::vector<int32_t>* ids) {
+absl::Status StreamingTokenizer::Add(std::string_view bytes, std::vector<int32_t>* ids,
+                                     const Interrupt& interrupt) {
   while (!bytes.empty()) {
     const std::string_view slice = bytes.substr(0, kSliceBytes);
-    FOLIO_RETURN_IF_ERROR(AddSlice(slice, ids));
+    FOLIO_RETURN_IF_ERROR(AddSlice(slice, ids, interrupt));
     bytes.remove_prefix(slice.size());
   }
   return absl::OkStatus();
 }
 
-absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<int32_t>* ids) {
+absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<int32_t>* ids,
+                                          const Interrupt& interrupt) {
   held_ += bytes;
   FOLIO_RETURN_IF_ERROR(CheckUtf8());
   if (tokenizer_.space_cut() == Tokenizer::SpaceCut::kNever || held_.size() < kMinSegmentBytes)
@@ -51,7 +53,7 @@ absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<in
     searched_bytes_ = held_.size() - 1;
     return absl::OkStatus();
   }
-  FOLIO_RETURN_IF_ERROR(EncodeSegment(std::string_view(held_).substr(0, cut), ids));
+  FOLIO_RETURN_IF_ERROR(tokenizer_.Append(std::string_view(held_).substr(0, cut), interrupt, ids));
   const size_t taken = tokenizer_.space_cut() == Tokenizer::SpaceCut::kDropsSpace ? cut + 1 : cut;
   held_.erase(0, taken);
   text_offset_ += taken;
@@ -61,13 +63,13 @@ absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<in
   return absl::OkStatus();
 }
 
-absl::Status StreamingTokenizer::Finish(std::vector<int32_t>* ids) {
+absl::Status StreamingTokenizer::Finish(std::vector<int32_t>* ids, const Interrupt& interrupt) {
   if (valid_bytes_ != held_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the text ends inside a UTF-8 character, which begins at byte ",
                      text_offset_ + valid_bytes_));
   }
-  FOLIO_RETURN_IF_ERROR(EncodeSegment(held_, ids));
+  FOLIO_RETURN_IF_ERROR(tokenizer_.Append(held_, interrupt, ids));
   text_offset_ += held_.size();
   held_.clear();
   valid_bytes_ = 0;
@@ -93,13 +95,6 @@ size_t StreamingTokenizer::FindCut() const {
     if (IsSafeCut(held_, at)) return at;
   }
   return 0;
-}
-
-absl::Status StreamingTokenizer::EncodeSegment(std::string_view segment,
-                                               std::vector<int32_t>* ids) {
-  FOLIO_ASSIGN_OR_RETURN(const std::vector<int32_t> encoded, tokenizer_.Encode(segment));
-  ids->insert(ids->end(), encoded.begin(), encoded.end());
-  return absl::OkStatus();
 }
 
 }  // namespace folio

@@ -26,20 +26,22 @@ class StreamingTokenizer {
 
   // Takes the next bytes and appends tokens to *ids. After an error the object is of no more use.
   // Errors: INVALID_ARGUMENT with the offset in the whole text when it is not UTF-8, or when it
-  // has no place to cut and is larger than the tokenizer takes in one piece.
-  absl::Status Add(std::string_view bytes, std::vector<int32_t>* ids);
+  // has no place to cut and is larger than the tokenizer takes in one piece; those of `interrupt`,
+  // which is asked as Tokenizer::Encode does for the text that is encoded now.
+  absl::Status Add(std::string_view bytes, std::vector<int32_t>* ids,
+                   const Interrupt& interrupt = nullptr);
 
   // Ends the text and appends the remaining tokens. Errors: as Add.
-  absl::Status Finish(std::vector<int32_t>* ids);
+  absl::Status Finish(std::vector<int32_t>* ids, const Interrupt& interrupt = nullptr);
 
   // Bytes of text that have not become tokens yet.
   size_t held_bytes() const { return held_.size(); }
 
  private:
-  absl::Status AddSlice(std::string_view bytes, std::vector<int32_t>* ids);
+  absl::Status AddSlice(std::string_view bytes, std::vector<int32_t>* ids,
+                        const Interrupt& interrupt);
   absl::Status CheckUtf8();
   size_t FindCut() const;
-  absl::Status EncodeSegment(std::string_view segment, std::vector<int32_t>* ids);
 
   const Tokenizer& tokenizer_;
   std::string held_;           // text from text_offset_ on

@@ -96,18 +96,14 @@ absl::StatusOr<TextSplitter> TextSplitter::Create(const std::vector<std::string>
   return splitter;
 }
 
-absl::Status TextSplitter::Split(std::string_view text,
-                                 const std::function<void(std::string_view)>& word) const {
+absl::Status TextSplitter::Split(std::string_view text, const Word& word) const {
   return SplitFrom(0, text, word);
 }
 
 absl::Status TextSplitter::SplitFrom(size_t pattern, std::string_view text,
-                                     const std::function<void(std::string_view)>& word) const {
+                                     const Word& word) const {
   if (text.empty()) return absl::OkStatus();
-  if (pattern == patterns_.size()) {
-    word(text);
-    return absl::OkStatus();
-  }
+  if (pattern == patterns_.size()) return word(text);
   size_t at = 0;
   while (at < text.size()) {
     size_t begin = 0;

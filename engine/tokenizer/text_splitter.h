@@ -21,15 +21,14 @@ class TextSplitter {
   ~TextSplitter();
 
   // Calls `word` for every word in order. REQUIRES: `text` is UTF-8. Errors: INVALID_ARGUMENT when
-  // a pattern takes too many steps on this text.
-  absl::Status Split(std::string_view text,
-                     const std::function<void(std::string_view)>& word) const;
+  // a pattern takes too many steps on this text; the first of `word`, which ends it.
+  using Word = std::function<absl::Status(std::string_view)>;
+  absl::Status Split(std::string_view text, const Word& word) const;
 
  private:
   class Pattern;
   TextSplitter();
-  absl::Status SplitFrom(size_t pattern, std::string_view text,
-                         const std::function<void(std::string_view)>& word) const;
+  absl::Status SplitFrom(size_t pattern, std::string_view text, const Word& word) const;
 
   std::vector<std::unique_ptr<const Pattern>> patterns_;
 };

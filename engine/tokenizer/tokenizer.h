@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/tokenizer/interrupt.h"
 #include "engine/tokenizer/piece.h"
 
 namespace folio {
@@ -16,10 +18,21 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Tokens of a text, without BOS or EOS. Needs about 60 bytes of memory per byte of text: a
-  // document goes through StreamingTokenizer instead.
-  // Errors: INVALID_ARGUMENT when the text is not UTF-8 (with the byte offset) or too large.
-  virtual absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const = 0;
+  // Tokens of a text, without BOS or EOS. A document goes through StreamingTokenizer instead.
+  // Errors: INVALID_ARGUMENT when the text is not UTF-8 (with the byte offset) or larger than
+  // kMaxTextBytes; those of `interrupt`, which is asked first and then at least once in 64 KiB of
+  // text. While a library goes over a text in one call, it is not asked: encode_bytes_per_byte.
+  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
+                                              const Interrupt& interrupt = nullptr) const;
+
+  // Encode, with the tokens appended to *ids; after an error some of them may be.
+  absl::Status Append(std::string_view text, const Interrupt& interrupt,
+                      std::vector<int32_t>* ids) const;
+
+  static constexpr size_t kMaxTextBytes = 256 << 20;
+
+  // The most memory that Encode needs per byte of a long text, its tokens included.
+  virtual size_t encode_bytes_per_byte() const { return 12; }
 
   // Text of a whole sequence. The space that Encode puts before a text is taken off again.
   // Errors: INVALID_ARGUMENT for an id outside the vocabulary.
@@ -52,6 +65,11 @@ class Tokenizer {
 
   int32_t vocab_size() const { return static_cast<int32_t>(pieces().size()); }
   bool Contains(int32_t id) const { return id >= 0 && id < vocab_size(); }
+
+ private:
+  // Append of a text that is UTF-8 and not too large.
+  virtual absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+                                    std::vector<int32_t>* ids) const = 0;
 };
 
 }  // namespace folio

@@ -108,6 +108,17 @@ TEST(BpeTokenizer, RefusesBadTextAndBadIds) {
   EXPECT_THAT(tokenizer->Decode({{100'000}}).status().message(), HasSubstr("100000"));
 }
 
+TEST(BpeTokenizer, EndsInsideALongWordWhenTheInterruptSaysSo) {
+  const auto tokenizer = Open("gpt2");
+  int asked = 0;
+  const auto interrupt = [&] {
+    return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("the client has gone");
+  };
+  EXPECT_EQ(tokenizer->Encode(std::string(1'000'000, 'a'), interrupt).status(),
+            absl::CancelledError("the client has gone"));
+  EXPECT_EQ(asked, 3);
+}
+
 TEST(BpeTokenizer, AVeryLongWordTakesNoSquareTime) {
   const auto tokenizer = Open("gpt2");
   const std::string word(1'000'000, 'a');

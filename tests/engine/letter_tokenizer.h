@@ -16,9 +16,6 @@ class LetterTokenizer final : public Tokenizer {
       pieces_.push_back({PieceKind::kText, letter, letter});
     }
   }
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view) const override {
-    return std::vector<int32_t>{};
-  }
   absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override { return ""; }
   const std::vector<Piece>& pieces() const override { return pieces_; }
   int32_t bos_id() const override { return 1; }
@@ -28,6 +25,11 @@ class LetterTokenizer final : public Tokenizer {
   SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
 
  private:
+  absl::Status AppendTokens(std::string_view, const Interrupt&,
+                            std::vector<int32_t>*) const override {
+    return absl::OkStatus();
+  }
+
   std::vector<Piece> pieces_;
 };
 

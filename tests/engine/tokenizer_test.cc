@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/tokenizer/byte_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "engine/tokenizer/utf8.h"
@@ -224,6 +225,55 @@ TEST(StreamingTokenizer, HandlesEdgeCases) {
       EXPECT_EQ(by_bytes, *whole) << "end: '" << end << "'";
     }
   }
+}
+
+// Asked `limit` times, it fails.
+Interrupt FailsWhenAsked(int limit, int* asked) {
+  return [limit, asked] {
+    return ++*asked < limit ? absl::OkStatus() : absl::CancelledError("the client has gone");
+  };
+}
+
+TEST(Tokenizer, EndsWhenTheInterruptSaysSo) {
+  const std::string text(1 << 20, 'a');
+  const auto golden = GoldenTokenizer();
+  const ByteTokenizer bytes(300);
+  for (const Tokenizer* tokenizer :
+       {static_cast<const Tokenizer*>(golden.get()), static_cast<const Tokenizer*>(&bytes)}) {
+    int asked = 0;
+    EXPECT_TRUE(tokenizer->Encode(text, FailsWhenAsked(1000, &asked)).ok());
+    EXPECT_GE(asked, 1 + (1 << 20) / (64 << 10));
+    asked = 0;
+    EXPECT_EQ(tokenizer->Encode(text, FailsWhenAsked(3, &asked)).status(),
+              absl::CancelledError("the client has gone"));
+    EXPECT_EQ(asked, 3);
+  }
+}
+
+TEST(StreamingTokenizer, EndsWhenTheInterruptSaysSo) {
+  const auto tokenizer = Make(SmallModel());
+  Ids ids;
+  int asked = 0;
+  StreamingTokenizer words(*tokenizer);
+  std::string text;
+  while (text.size() < 100'000) text += "ab cd ";
+  EXPECT_EQ(words.Add(text, &ids, FailsWhenAsked(3, &asked)).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(asked, 3);
+  EXPECT_LT(ids.size(), 20'000u);
+
+  asked = 0;
+  StreamingTokenizer one_word(*tokenizer);
+  EXPECT_TRUE(one_word.Add(std::string(1 << 20, 'a'), &ids, FailsWhenAsked(3, &asked)).ok());
+  EXPECT_EQ(asked, 0);  // there is nothing to encode yet
+  EXPECT_EQ(one_word.Finish(&ids, FailsWhenAsked(3, &asked)).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(SentencePieceTokenizer, SaysWhatMemoryEncodeNeeds) {
+  EXPECT_LE(Make(SmallModel())->encode_bytes_per_byte(), 12u);
+  SpmModelBuilder unigram = SmallModel();
+  unigram.model_type = SpmModelBuilder::kUnigram;
+  EXPECT_GE(Make(unigram)->encode_bytes_per_byte(), 240u);
 }
 
 TEST(StreamingTokenizer, NamesTheByteThatIsNotUtf8) {

@@ -1,7 +1,5 @@
 #include "tests/server/fake_tokenizer.h"
 
-#include "engine/tokenizer/utf8.h"
-
 namespace folio::testing {
 
 FakeTokenizer::FakeTokenizer() : pieces_(kFirstByte + 256) {}
@@ -12,15 +10,17 @@ std::vector<int32_t> FakeTokenizer::TokensOf(std::string_view text) {
   return ids;
 }
 
-absl::StatusOr<std::vector<int32_t>> FakeTokenizer::Encode(std::string_view text) const {
-  if (!IsValidUtf8(text)) return absl::InvalidArgumentError("is not UTF-8");
+absl::Status FakeTokenizer::AppendTokens(std::string_view text, const Interrupt&,
+                                         std::vector<int32_t>* ids) const {
   if (text.find(kHold) != std::string_view::npos) {
     std::unique_lock<std::mutex> lock(mu_);
     ++num_holding_;
     changed_.notify_all();
     changed_.wait(lock, [this] { return released_; });
   }
-  return TokensOf(text);
+  const std::vector<int32_t> tokens = TokensOf(text);
+  ids->insert(ids->end(), tokens.begin(), tokens.end());
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> FakeTokenizer::Decode(std::span<const int32_t> ids) const {

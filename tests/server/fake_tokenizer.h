@@ -26,7 +26,6 @@ class FakeTokenizer final : public Tokenizer {
   // What Encode gives.
   static std::vector<int32_t> TokensOf(std::string_view text);
 
-  absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text) const override;
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
   const std::vector<Piece>& pieces() const override { return pieces_; }
   int32_t bos_id() const override { return kBos; }
@@ -40,6 +39,9 @@ class FakeTokenizer final : public Tokenizer {
   void Release() const;
 
  private:
+  absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+                            std::vector<int32_t>* ids) const override;
+
   std::vector<Piece> pieces_;
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;

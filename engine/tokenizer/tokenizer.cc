@@ -1,0 +1,30 @@
+#include "engine/tokenizer/tokenizer.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/tokenizer/utf8.h"
+
+namespace folio {
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
+                                                       const Interrupt& interrupt) const {
+  std::vector<int32_t> ids;
+  FOLIO_RETURN_IF_ERROR(Append(text, interrupt, &ids));
+  return ids;
+}
+
+absl::Status Tokenizer::Append(std::string_view text, const Interrupt& interrupt,
+                               std::vector<int32_t>* ids) const {
+  if (interrupt) FOLIO_RETURN_IF_ERROR(interrupt());
+  if (text.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("text of ", text.size(), " bytes in one piece, limit ", kMaxTextBytes));
+  }
+  if (const size_t valid_bytes = ValidUtf8Prefix(text); valid_bytes < text.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the text is not valid UTF-8 at byte ", valid_bytes));
+  }
+  return AppendTokens(text, interrupt, ids);
+}
+
+}  // namespace folio
