@@ -58,8 +58,7 @@ absl::Status BpeModel::Encode(std::string_view word, WindowMerger* merger, Inter
     FOLIO_RETURN_IF_ERROR(check->Advance(slice.size()));
     word.remove_prefix(slice.size());
   }
-  const std::vector<int32_t>& tokens = merger->Finish();
-  ids->insert(ids->end(), tokens.begin(), tokens.end());
+  merger->Finish([&](int32_t token) { ids->push_back(token); });
   return absl::OkStatus();
 }
 

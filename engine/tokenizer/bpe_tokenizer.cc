@@ -104,13 +104,8 @@ BpeTokenizer::BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitt
   bool cuts = !file.patterns.empty() && StopsAtSpaces(file.patterns.front());
   for (const AddedToken& token : file.added) {
     if (token.special) continue;
-    (token.normalized ? normalized_added_ : raw_added_).push_back(token);
+    (token.normalized ? normalized_added_ : raw_added_).Add(token);
     cuts = cuts && !HasInnerSpace(token.content);
-  }
-  for (auto* added : {&raw_added_, &normalized_added_}) {
-    std::sort(added->begin(), added->end(), [](const AddedToken& a, const AddedToken& b) {
-      return a.content.size() > b.content.size();
-    });
   }
   if (cuts) space_cut_ = SpaceCut::kKeepsSpace;
 }
@@ -134,16 +129,30 @@ void BpeTokenizer::FillPieces(const TokenizerJson& file) {
   }
 }
 
+void BpeTokenizer::AddedTokens::Add(const AddedToken& token) {
+  const auto longer = std::find_if(tokens.begin(), tokens.end(), [&](const AddedToken& other) {
+    return other.content.size() < token.content.size();
+  });
+  tokens.insert(longer, token);
+  first_bytes.set(static_cast<uint8_t>(token.content[0]));
+}
+
+const TokenizerJson::AddedToken* BpeTokenizer::AddedTokens::At(std::string_view text) const {
+  if (!first_bytes.test(static_cast<uint8_t>(text[0]))) return nullptr;
+  const auto found = std::find_if(tokens.begin(), tokens.end(), [&](const AddedToken& token) {
+    return text.starts_with(token.content);
+  });
+  return found == tokens.end() ? nullptr : &*found;
+}
+
 template <typename Between>
-absl::Status BpeTokenizer::SplitAt(const std::vector<AddedToken>& added, std::string_view text,
+absl::Status BpeTokenizer::SplitAt(const AddedTokens& added, std::string_view text,
                                    std::vector<int32_t>* ids, Between between) {
-  if (added.empty()) return between(text);
+  if (added.tokens.empty()) return between(text);
   size_t begin = 0;
   for (size_t at = 0; at < text.size();) {
-    const auto found = std::find_if(added.begin(), added.end(), [&](const AddedToken& token) {
-      return text.substr(at).starts_with(token.content);
-    });
-    if (found == added.end()) {
+    const AddedToken* found = added.At(text.substr(at));
+    if (found == nullptr) {
       ++at;
       continue;
     }

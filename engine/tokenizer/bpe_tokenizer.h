@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bitset>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,9 +45,19 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitter splitter);
   void FillPieces(const TokenizerJson& file);
 
+  // Those of one kind, longer ones first.
+  struct AddedTokens {
+    void Add(const AddedToken& token);
+    // nullptr when `text` begins with none.
+    const AddedToken* At(std::string_view text) const;
+
+    std::vector<AddedToken> tokens;
+    std::bitset<256> first_bytes;
+  };
+
   // Calls `between` for the text around the given added tokens, and appends their ids.
   template <typename Between>
-  static absl::Status SplitAt(const std::vector<AddedToken>& added, std::string_view text,
+  static absl::Status SplitAt(const AddedTokens& added, std::string_view text,
                               std::vector<int32_t>* ids, Between between);
   // The memory and the place of one text's encoding.
   struct Work;
@@ -58,9 +69,9 @@ class BpeTokenizer final : public Tokenizer {
   const int32_t bos_id_;
   SpaceCut space_cut_ = SpaceCut::kNever;
   std::vector<Piece> pieces_;
-  // Not special; longer ones first.
-  std::vector<AddedToken> raw_added_;
-  std::vector<AddedToken> normalized_added_;
+  // Not special.
+  AddedTokens raw_added_;
+  AddedTokens normalized_added_;
 };
 
 }  // namespace folio

@@ -16,18 +16,16 @@ void PairMerger::Merge(std::vector<int32_t>* symbols) {
   const auto size = static_cast<int32_t>(symbols->size());
   if (size < 2) return;
   parts_.resize(symbols->size());
-  candidates_.clear();
+  first_.clear();
   for (int32_t i = 0; i < size; ++i) {
     parts_[i] = {(*symbols)[i], i - 1, i + 1 < size ? i + 1 : kNone, kNone, kNone};
   }
-  for (int32_t i = 0; i < size; ++i) {
-    if (FindMerge(i)) candidates_.push_back(Candidate(parts_[i].rank, i));
+  for (int32_t i = size; i-- > 0;) {
+    if (FindMerge(i)) first_.push_back(Candidate(parts_[i].rank, i));
   }
-  std::make_heap(candidates_.begin(), candidates_.end(), std::greater<>());
-  while (!candidates_.empty()) {
-    const uint64_t best = candidates_.front();
-    std::pop_heap(candidates_.begin(), candidates_.end(), std::greater<>());
-    candidates_.pop_back();
+  std::sort(first_.begin(), first_.end(), std::greater<>());
+  while (!first_.empty() || !later_.empty()) {
+    const uint64_t best = TakeBest();
     const auto at = static_cast<int32_t>(best & 0xFFFFFFFF);
     if (parts_[at].rank == static_cast<int32_t>(best >> 32)) MergeAt(at);
   }
@@ -45,8 +43,17 @@ bool PairMerger::FindMerge(int32_t at) {
 }
 
 void PairMerger::Push(int32_t at) {
-  candidates_.push_back(Candidate(parts_[at].rank, at));
-  std::push_heap(candidates_.begin(), candidates_.end(), std::greater<>());
+  later_.push_back(Candidate(parts_[at].rank, at));
+  std::push_heap(later_.begin(), later_.end(), std::greater<>());
+}
+
+uint64_t PairMerger::TakeBest() {
+  const bool is_first = later_.empty() || (!first_.empty() && first_.back() < later_.front());
+  std::vector<uint64_t>& from = is_first ? first_ : later_;
+  if (!is_first) std::pop_heap(later_.begin(), later_.end(), std::greater<>());
+  const uint64_t best = from.back();
+  from.pop_back();
+  return best;
 }
 
 void PairMerger::MergeAt(int32_t at) {
@@ -61,7 +68,8 @@ void PairMerger::MergeAt(int32_t at) {
 }
 
 size_t PairMerger::memory_bytes() const {
-  return parts_.capacity() * sizeof(Part) + candidates_.capacity() * sizeof(uint64_t);
+  return parts_.capacity() * sizeof(Part) +
+         (first_.capacity() + later_.capacity()) * sizeof(uint64_t);
 }
 
 }  // namespace folio

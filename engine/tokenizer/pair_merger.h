@@ -33,13 +33,16 @@ class PairMerger {
   // Whether the part merges with the one after it.
   bool FindMerge(int32_t at);
   void Push(int32_t at);
+  uint64_t TakeBest();
   void MergeAt(int32_t at);
 
   const MergeTable& merges_;
   std::vector<Part> parts_;
-  // A heap of merges, the first to be done on top: rank, and below it the left part. Those whose
-  // parts have changed since stay in it; their rank is no longer the part's.
-  std::vector<uint64_t> candidates_;
+  // Merges by rank and, below it, the left part: those of the basic symbols, sorted, the first to
+  // be done last; and a heap of those found later. Where parts have changed since, the merge is
+  // still here, but its rank is no longer the part's.
+  std::vector<uint64_t> first_;
+  std::vector<uint64_t> later_;
 };
 
 }  // namespace folio

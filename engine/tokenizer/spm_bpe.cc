@@ -142,14 +142,14 @@ class SpmBpe::Run {
   }
 
   void EndWord() {
-    for (const int32_t symbol : merger_.Finish()) {
+    merger_.Finish([this](int32_t symbol) {
       if (symbol < model_.num_pieces_) {
         ids_->push_back(symbol);
         after_unknown_ = false;
       } else {
         AppendUnknown(model_.lone_characters_[symbol - model_.num_pieces_]);
       }
-    }
+    });
   }
 
  private:

@@ -1,16 +1,6 @@
 #include "engine/tokenizer/window_merger.h"
 
-#include <utility>
-
 namespace folio {
-
-const std::vector<int32_t>& WindowMerger::Finish() {
-  MergeWindow();
-  std::swap(joint_, tokens_);
-  tokens_.clear();
-  now_ = sizes_;
-  return joint_;
-}
 
 void WindowMerger::MergeWindow() {
   while (!JoinWindow()) now_.overlap_tokens *= 2;
@@ -36,7 +26,7 @@ bool WindowMerger::JoinWindow() {
 
 size_t WindowMerger::memory_bytes() const {
   return merger_.memory_bytes() +
-         (new_.capacity() + joint_.capacity() + tokens_.capacity()) * sizeof(int32_t);
+         (new_.capacity() + joint_.capacity() + tokens_.size()) * sizeof(int32_t);
 }
 
 }  // namespace folio

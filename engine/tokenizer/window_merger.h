@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
 #include "engine/tokenizer/merge_table.h"
@@ -17,8 +18,8 @@ class WindowMerger {
  public:
   // Tests make both small, to have many seams.
   struct Sizes {
-    size_t window_symbols = 2048;  // merged at once, beside those of the overlap
-    size_t overlap_tokens = 16;    // before a window that are merged again with it
+    size_t window_symbols = 512;  // merged at once, beside those of the overlap
+    size_t overlap_tokens = 4;    // before a window that are merged again with it
   };
 
   explicit WindowMerger(const MergeTable& merges) : WindowMerger(merges, Sizes()) {}
@@ -31,8 +32,20 @@ class WindowMerger {
     if (new_.size() >= now_.window_symbols) MergeWindow();
   }
 
-  // Ends the word. Its tokens stay until the next Add.
-  const std::vector<int32_t>& Finish();
+  // Ends the word and calls `token` with each of its tokens.
+  template <typename Token>
+  void Finish(Token token) {
+    if (tokens_.empty()) {
+      merger_.Merge(&new_);
+      for (const int32_t symbol : new_) token(symbol);
+      new_.clear();
+      return;
+    }
+    MergeWindow();
+    for (const int32_t symbol : tokens_) token(symbol);
+    tokens_.clear();
+    now_ = sizes_;
+  }
 
   size_t memory_bytes() const;
 
@@ -43,10 +56,11 @@ class WindowMerger {
   const MergeTable& merges_;
   PairMerger merger_;
   const Sizes sizes_;
-  Sizes now_;                    // grown in this word
-  std::vector<int32_t> new_;     // symbols that are in no token yet
-  std::vector<int32_t> joint_;   // scratch
-  std::vector<int32_t> tokens_;  // of the word before new_
+  Sizes now_;                   // grown in this word
+  std::vector<int32_t> new_;    // symbols that are in no token yet
+  std::vector<int32_t> joint_;  // scratch
+  // Of the word before new_: as many as a long word has bytes, and never copied to grow.
+  std::deque<int32_t> tokens_;
 };
 
 }  // namespace folio

@@ -1,14 +1,19 @@
 // SpmBpe against the SentencePiece library, whose tokens it must give.
 #include "engine/tokenizer/spm_bpe.h"
 
+#include <malloc.h>
+
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <random>
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "engine/tokenizer/sentencepiece_tokenizer.h"
 #include "engine/tokenizer/spm_processor.h"
 #include "gtest/gtest.h"
 #include "tests/engine/spm_model_builder.h"
@@ -193,6 +198,35 @@ TEST_F(SpmBpeTest, AsksTheInterruptAndEndsEarly) {
   const auto third = [&] { return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("gone"); };
   EXPECT_EQ(model->Encode(text, third, &ids), absl::CancelledError("gone"));
   EXPECT_EQ(asked, 3);
+}
+
+// Memory in use, by the C library. 0 where a sanitizer has its own.
+size_t AllocatedBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+TEST_F(SpmBpeTest, NeedsFewBytesPerByteOfText) {
+  const auto tokenizer =
+      SentencePieceTokenizer::Open(test::TestData("../models/folio-tiny/tokenizer.model"), 100'000);
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  // Bytes are tokens, a little more than a power of two of them. The first text is one word, whose
+  // tokens are known at its end only.
+  const std::pair<const char*, size_t> limits[] = {{"a", 10}, {"文", 5}, {"😀", 5}};
+  for (const auto& [character, bytes_per_byte] : limits) {
+    std::string text;
+    while (text.size() < (1 << 20) + 1000) text += character;
+    size_t most = 0;
+    const size_t before = AllocatedBytes();
+    const auto measure = [&] {
+      most = std::max(most, AllocatedBytes() - before);
+      return absl::OkStatus();
+    };
+    const auto ids = (*tokenizer)->Encode(text, measure);
+    ASSERT_TRUE(ids.ok() && measure().ok());
+    EXPECT_GT(ids->size(), 1u << 20);
+    EXPECT_LE(most, bytes_per_byte * text.size()) << character;
+  }
 }
 
 }  // namespace
