@@ -32,15 +32,21 @@ bool DocumentUpload::HasToken(std::string_view other) const {
          CRYPTO_memcmp(other.data(), token.data(), token.size()) == 0;
 }
 
+int64_t DocumentUpload::MemoryFor(size_t held_bytes) const {
+  return static_cast<int64_t>(held_bytes * (1 + surroundings_.tokenizer.encode_bytes_per_byte()));
+}
+
 absl::StatusOr<std::vector<int32_t>> DocumentUpload::Add(std::string_view part) {
   std::vector<int32_t> tokens;
-  if (!held_text_.GrowTo(static_cast<int64_t>(text_.held_bytes() + part.size()))) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no memory for ", text_.held_bytes() + part.size(),
-                     " bytes of text that has no place to cut, such as a space between two words"));
+  const size_t held = text_.held_bytes() + part.size();
+  const int64_t needed = MemoryFor(held);
+  if (!held_text_.GrowTo(needed)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "tokenising ", held, " bytes of text without a place to cut, such as a space between two ",
+        "words, needs ", needed, " bytes; see --max-request-memory-bytes"));
   }
   FOLIO_RETURN_IF_ERROR(text_.Add(part, &tokens));
-  held_text_.ShrinkTo(static_cast<int64_t>(text_.held_bytes()));
+  held_text_.ShrinkTo(MemoryFor(text_.held_bytes()));
   NoteTokens(&tokens, part.size());
   return tokens;
 }

@@ -83,6 +83,8 @@ class DocumentUpload final : public DocumentAttachment {
  private:
   static constexpr int64_t kOffsetStride = 16;
 
+  // Of held text, which becomes tokens in one go when the upload ends.
+  int64_t MemoryFor(size_t held_bytes) const;
   // Puts BOS in front of the first tokens and notes where they begin.
   void NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) FOLIO_REQUIRES(work_mu);
 

@@ -36,14 +36,14 @@ v1::Heartbeat::Phase ToProto(Phase phase) {
   return v1::Heartbeat::PHASE_UNSPECIFIED;
 }
 
-// Of a request until it ends: the message, and its text or token ids as the engine's tokens, at
-// worst one for each byte.
-int64_t MemoryFor(const v1::GenerateRequest& request) {
+// Of a request until its tokens are known: the message, and what makes them of it.
+int64_t MemoryFor(const v1::GenerateRequest& request, const Tokenizer& tokenizer) {
   const v1::DocumentQuery& question = request.document();
   const auto num_ids =
       static_cast<size_t>(request.prompt_token_ids().ids_size() + question.token_ids().ids_size());
-  const size_t tokens = num_ids + request.prompt().size() + question.text().size();
-  return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * tokens);
+  const size_t text_bytes = request.prompt().size() + question.text().size();
+  return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * num_ids +
+                              tokenizer.encode_bytes_per_byte() * text_bytes);
 }
 
 // Folds an event into one of its kind that still waits for a slow reader: text is added, of
@@ -81,7 +81,7 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
     call->writes_.Finish(std::move(refused));
     return call.get();
   }
-  const int64_t bytes = MemoryFor(*request);
+  const int64_t bytes = MemoryFor(*request, call->engine_->tokenizer());
   if (grpc::Status refused = context->TakeMemory(bytes, &call->memory_); !refused.ok()) {
     call->writes_.Finish(std::move(refused));
     return call.get();
@@ -89,7 +89,7 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
   context->pump.Register(call);
   context->num_preparing.fetch_add(1);
   call->preparing_ = true;
-  context->pool.Post(PromptPool::LaneFor(static_cast<size_t>(bytes)),
+  context->pool.Post(PromptPool::LaneFor(request->SpaceUsedLong()),
                      {[call] { call->Prepare(); },
                       [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
   return call.get();
@@ -144,10 +144,12 @@ grpc::Status GenerateCall::Read(GenerateQuestion* question) {
     context_->metrics->OnFailed(*reason, "tokenise");
     return ToGrpcStatus(*reason, {{}, {{"phase", "tokenise"}}, {}});
   };
-  if (grpc::Status status = ended(); !status.ok()) return status;
-  grpc::Status read = ReadGenerateRequest(*request_, *engine_, context_->options, question);
-  if (!read.ok()) return read;
-  return ended();
+  if (grpc::Status gone = ended(); !gone.ok()) return gone;
+  const auto interrupt = [this] { return end_reason().value_or(absl::OkStatus()); };
+  const grpc::Status read =
+      ReadGenerateRequest(*request_, *engine_, context_->options, interrupt, question);
+  const grpc::Status status = ended();
+  return status.ok() ? read : status;
 }
 
 v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateQuestion& question) const {

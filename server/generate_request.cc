@@ -23,7 +23,7 @@ grpc::Status CheckTokenIds(const char* field, const TokenIds& ids, int vocab_siz
 }
 
 grpc::Status Tokenise(const v1::GenerateRequest& request, const Engine& engine,
-                      std::vector<int32_t>* tokens) {
+                      const Interrupt& interrupt, std::vector<int32_t>* tokens) {
   const bool has_document = request.has_document();
   const v1::DocumentQuery& question = request.document();
   if (request.has_prompt_token_ids() || question.has_token_ids()) {
@@ -38,10 +38,9 @@ grpc::Status Tokenise(const v1::GenerateRequest& request, const Engine& engine,
   const std::string& text = has_document ? question.text() : request.prompt();
   if (text.empty()) return BadField(field, "is empty");
   const Tokenizer& tokenizer = engine.tokenizer();
-  const auto encoded = tokenizer.Encode(text);
-  if (!encoded.ok()) return BadField(field, std::string(encoded.status().message()));
   if (!has_document && tokenizer.bos_id() >= 0) tokens->push_back(tokenizer.bos_id());
-  tokens->insert(tokens->end(), encoded->begin(), encoded->end());
+  const absl::Status encoded = tokenizer.Append(text, interrupt, tokens);
+  if (!encoded.ok()) return BadField(field, std::string(encoded.message()));
   if (tokens->empty()) return BadField(field, "has no tokens");
   return grpc::Status::OK;
 }
@@ -58,14 +57,15 @@ grpc::Status FindDocument(const std::string& id, const Engine& engine, GenerateQ
 }  // namespace
 
 grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
-                                 const ServerOptions& options, GenerateQuestion* question) {
+                                 const ServerOptions& options, const Interrupt& interrupt,
+                                 GenerateQuestion* question) {
   GenerateSpec& spec = question->spec;
   grpc::Status status = FromProto(request, options, &spec);
   if (!status.ok()) return status;
   status = CheckTokenIds("stopping.stop_token_ids", request.stopping().stop_token_ids(),
                          engine.info().shape.vocab_size);
   if (!status.ok()) return status;
-  status = Tokenise(request, engine, &spec.tokens);
+  status = Tokenise(request, engine, interrupt, &spec.tokens);
   if (!status.ok()) return status;
   if (request.has_document()) {
     status = FindDocument(request.document().document_id(), engine, question);

@@ -25,8 +25,10 @@ struct GenerateQuestion {
 };
 
 // Reads and tokenises a request, and finds its document: may take seconds. Errors: INVALID_ARGUMENT
-// with the field; NOT_FOUND and FAILED_PRECONDITION of the document.
+// with the field; NOT_FOUND and FAILED_PRECONDITION of the document; any once `interrupt` has ended
+// it.
 grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
-                                 const ServerOptions& options, GenerateQuestion* question);
+                                 const ServerOptions& options, const Interrupt& interrupt,
+                                 GenerateQuestion* question);
 
 }  // namespace folio::server

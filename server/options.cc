@@ -83,10 +83,12 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(kAtLeastOne);
   app->add_option("--max-request-memory-bytes", options->requests.max_memory_bytes,
                   "Messages and tokens of all requests together, outside the KV cache")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->transform(kSize);
   app->add_option("--max-stream-buffer-bytes", options->requests.max_stream_buffer_bytes,
                   "Events held for a client that does not read, before its request is held back")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::PositiveNumber)
+      ->transform(kSize);
   app->add_option("--slow-reader-seconds", options->requests.slow_reader_seconds,
                   "How long a client may leave a write unread before its stream is ended")
       ->check(kAtLeastOne);

@@ -20,9 +20,9 @@ constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 1000;
 constexpr size_t kMaxTextBytes = 4 << 20;
 
-// Bytes per byte of text that Tokenize needs, at worst a token for each: the text, its tokens twice
-// and the answer on the wire. Detokenize: per token, whose text is a few bytes long.
-constexpr int64_t kTokenizeCost = 12;
+// Bytes of the answer to Tokenize, and of it on the wire, per byte of text: at worst each is a
+// token. Detokenize: per token, whose text is a few bytes long.
+constexpr size_t kTokenizeAnswer = 8;
 constexpr int64_t kDetokenizeCost = 32;
 
 grpc::Status BadId() {
@@ -154,9 +154,11 @@ grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext*,
                                                    " bytes, the limit is ", kMaxTextBytes)));
   }
   const size_t bytes = request->text().size();
-  const auto work = [this, request, response](const UnaryCall&) {
-    const Tokenizer& tokenizer = context_->engine()->tokenizer();
-    const auto ids = tokenizer.Encode(request->text());
+  const Tokenizer& tokenizer = context_->engine()->tokenizer();
+  const size_t cost = 1 + kTokenizeAnswer + tokenizer.encode_bytes_per_byte();
+  const auto work = [&tokenizer, request, response](const UnaryCall& running) {
+    const auto ids = tokenizer.Encode(request->text(), [&] { return running.CheckWanted(); });
+    if (absl::IsCancelled(ids.status())) return ToGrpcStatus(ids.status());
     if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
     if (request->add_bos() && tokenizer.bos_id() >= 0) {
       response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
@@ -165,7 +167,7 @@ grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext*,
     for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
     return grpc::Status::OK;
   };
-  return call->EndOnPool(bytes, kTokenizeCost * static_cast<int64_t>(bytes), work);
+  return call->EndOnPool(bytes, static_cast<int64_t>(cost * bytes), work);
 }
 
 grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext*,

@@ -15,7 +15,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_split.h"
-#include "engine/base/mapped_file.h"
+#include "engine/base/input_file.h"
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
 #include "engine/tokenizer/bpe_tokenizer.h"

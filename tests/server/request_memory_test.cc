@@ -36,9 +36,9 @@ TEST(MemoryBudget, SharesAreGivenBack) {
 }
 
 TEST(RequestMemory, PromptsTogetherHaveALimit) {
-  TestServer server(WithMemory(64 << 10));
-  // Text and tokens of each: about 25 KiB, while it is tokenised and while it runs.
-  const std::string text(5 << 10, 'x');
+  TestServer server(WithMemory(37 << 10));
+  // Of each about 27 KiB while it is tokenised, and 10 KiB while it runs.
+  const std::string text(2 << 10, 'x');
   Generate first(server.channel(), Ask(text));
   Generate second(server.channel(), Ask(text));
   server.engine().WaitForRequest(2);
@@ -80,8 +80,8 @@ TEST(RequestMemory, TokenizeCountsItsAnswer) {
     request.set_text(std::string(bytes, 'x'));
     return stub->Tokenize(&context, request, &response);
   };
-  EXPECT_TRUE(tokenize(800).ok());
-  ExpectRefused(tokenize(900));
+  EXPECT_TRUE(tokenize(400).ok());
+  ExpectRefused(tokenize(500));
 }
 
 TEST(RequestMemory, PartsOfUploadsCount) {
@@ -94,7 +94,7 @@ TEST(RequestMemory, PartsOfUploadsCount) {
 
 // A text without a space waits for its end, whatever it holds until then.
 TEST(RequestMemory, TextThatCannotBeCutCounts) {
-  TestServer server(WithMemory(20000));
+  TestServer server(WithMemory(100'000));
   Upload upload(server.TcpChannel());
   upload.Header("book");
   for (uint64_t offset = 0; offset < 40000; offset += 1000) {
