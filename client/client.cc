@@ -1,8 +1,6 @@
 #include "client/client.h"
 
 #include <grpcpp/client_context.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include <algorithm>
 #include <string>
@@ -21,8 +19,6 @@
 namespace folio::client {
 namespace {
 
-// Token ids of a 4 MiB text and lists of documents do not fit gRPC's own 4 MiB.
-constexpr int kMaxReceiveBytes = 64 << 20;
 constexpr uint32_t kDocumentsPerPage = 1000;
 constexpr absl::Duration kUnaryTimeout = absl::Minutes(1);
 
@@ -61,25 +57,6 @@ struct Client::Stubs {
   const std::unique_ptr<Text> text;
   const std::unique_ptr<Control> control;
 };
-
-absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& options) {
-  grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
-  const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
-  const absl::Time deadline = absl::Now() + options.timeout;
-  // Short waits, because a wait for the connection cannot be cancelled.
-  while (true) {
-    const absl::Time wait_until = std::min(deadline, absl::Now() + absl::Milliseconds(200));
-    if (channel->WaitForConnected(absl::ToChronoTime(wait_until))) return channel;
-    if (options.cancel.stop_requested()) return absl::CancelledError("cancelled");
-    if (absl::Now() >= deadline) {
-      return absl::UnavailableError(absl::StrCat("no server answers at ", options.target));
-    }
-  }
-}
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ConnectOptions& options) {
   const auto channel = OpenChannel(options);

@@ -35,7 +35,8 @@ class Channel;
 namespace folio::client {
 
 struct ConnectOptions {
-  // host:port, or any other gRPC target.
+  // host:port, or any other gRPC target; several servers: dns:///name:port,
+  // ipv4:host:port,host:port.
   std::string target = "localhost:50051";
   absl::Duration timeout = absl::Seconds(5);
   CancelToken cancel = {};
@@ -50,8 +51,8 @@ struct CallOptions {
 // Thread-safe: calls may run concurrently, each blocks its own caller.
 class Client {
  public:
-  // Opens a plaintext connection and waits until it is up.
-  // Errors: UNAVAILABLE if nobody answers in time, CANCELLED.
+  // Opens plaintext connections and waits until a server is ready (channel.h).
+  // Errors: UNAVAILABLE if none is in time, CANCELLED.
   static absl::StatusOr<std::unique_ptr<Client>> Connect(const ConnectOptions& options);
   // Uses a channel that exists, connected or not.
   explicit Client(const std::shared_ptr<grpc::Channel>& channel);

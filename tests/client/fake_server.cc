@@ -1,5 +1,7 @@
 #include "tests/client/fake_server.h"
 
+#include <grpcpp/health_check_service_interface.h>
+
 #include <chrono>
 #include <sstream>
 #include <utility>
@@ -263,6 +265,7 @@ FakeServer::FakeServer()
   info.mutable_model()->set_max_position_embeddings(64);
   info.mutable_limits()->set_max_inline_prompt_bytes(1 << 20);
   int port = 0;
+  grpc::EnableDefaultHealthCheckService(true);
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(inference_.get());
@@ -276,6 +279,10 @@ FakeServer::FakeServer()
 FakeServer::~FakeServer() {
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
+}
+
+void FakeServer::SetServing(bool serving) {
+  server_->GetHealthCheckService()->SetServingStatus("", serving);
 }
 
 std::shared_ptr<grpc::Channel> FakeServer::Connect() const {

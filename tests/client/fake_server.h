@@ -45,6 +45,8 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
 
   const std::string& target() const { return target_; }
   std::shared_ptr<grpc::Channel> Connect() const;
+  // What its health service says from now on; true from the beginning.
+  void SetServing(bool serving);
   // Blocks until a Generate call came in, or was cancelled; false after 20 seconds.
   bool WaitForGenerate() { return Wait(generate_began_future_); }
   bool WaitForCancel() { return Wait(cancelled_future_); }

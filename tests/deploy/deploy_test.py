@@ -6,6 +6,7 @@ FOLIO_SERVER_BIN=<path of folio-server>, or FOLIO_BIN_DIR=<its folder>, adds the
 """
 
 import copy
+import json
 import os
 import pathlib
 import re
@@ -138,6 +139,13 @@ class AlertTest(unittest.TestCase):
             for command in (("check", "rules", "rules.yaml"), ("test", "rules", "alerts_test.yaml")):
                 result = run(promtool, *command, cwd=folder)
                 self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
+
+class ClientTest(unittest.TestCase):
+    def test_page_and_client_library_have_one_service_config(self):
+        page = re.search(r"```json\n(.*?)```", (DEPLOY / "README.md").read_text(), re.DOTALL)
+        code = re.search(r'kServiceConfig\[\] = R"\((.*?)\)"', (ROOT / "client/channel.cc").read_text(), re.DOTALL)
+        self.assertEqual(json.loads(page.group(1)), json.loads(code.group(1)))
 
 
 class ImageTest(unittest.TestCase):

@@ -1,0 +1,57 @@
+#include "client/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/security/credentials.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace folio::client {
+namespace {
+
+// Token ids of a 4 MiB text and lists of documents do not fit gRPC's own 4 MiB.
+constexpr int kMaxReceiveBytes = 64 << 20;
+
+// Calls go to servers that say SERVING (pick_first, gRPC's default, does not ask), and one that was
+// refused meanwhile goes to the next. deploy/README.md has the same for clients in other languages.
+constexpr char kServiceConfig[] = R"({
+  "loadBalancingConfig": [{"round_robin": {}}],
+  "healthCheckConfig": {"serviceName": ""},
+  "methodConfig": [{
+    "name": [{}],
+    "retryPolicy": {
+      "maxAttempts": 4,
+      "initialBackoff": "0.2s",
+      "maxBackoff": "2s",
+      "backoffMultiplier": 2,
+      "retryableStatusCodes": ["UNAVAILABLE"]
+    }
+  }]
+})";
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& options) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetServiceConfigJSON(kServiceConfig);
+  const std::shared_ptr<grpc::Channel> channel =
+      grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+  const absl::Time deadline = absl::Now() + options.timeout;
+  // Short waits, because a wait for the connection cannot be cancelled.
+  while (true) {
+    const absl::Time wait_until = std::min(deadline, absl::Now() + absl::Milliseconds(200));
+    if (channel->WaitForConnected(absl::ToChronoTime(wait_until))) return channel;
+    if (options.cancel.stop_requested()) return absl::CancelledError("cancelled");
+    if (absl::Now() >= deadline) {
+      return absl::UnavailableError(
+          absl::StrCat("no server at ", options.target,
+                       " is ready: none listens, or its model is loading, or it is stopping"));
+    }
+  }
+}
+
+}  // namespace folio::client
