@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/channel.h"
+#include "client/document_id.h"
 #include "client/status.h"
 #include "client/upload.h"
 #include "folio/v1/control.grpc.pb.h"
@@ -27,7 +28,8 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
-// Makes one unary call: `method` of `stub`, cancellable and with a deadline.
+// Makes one unary call: `method` of `stub`, cancellable, with a deadline, and with the document
+// that it is about, if it is about one, in its metadata.
 template <typename Stub, typename Request, typename Response>
 absl::Status CallUnary(Stub& stub,
                        grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -35,6 +37,7 @@ absl::Status CallUnary(Stub& stub,
                        const CallOptions& options, const Request& request, Response* response) {
   grpc::ClientContext context;
   SetDeadline(std::min(options.timeout, kUnaryTimeout), &context);
+  if constexpr (requires { request.document_id(); }) NameDocument(request.document_id(), &context);
   const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
   return FromGrpcStatus((stub.*method)(&context, request, response));
 }
@@ -73,6 +76,7 @@ absl::Status Client::Generate(const v1::GenerateRequest& request, const CallOpti
                               absl::FunctionRef<void(const v1::GenerateEvent&)> on_event) {
   grpc::ClientContext context;
   SetDeadline(options.timeout, &context);
+  NameDocument(request.document().document_id(), &context);
   const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
   const auto stream = stubs_->inference->Generate(&context, request);
   v1::GenerateEvent event;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/document_id.h"
 #include "client/status.h"
 
 namespace folio::client {
@@ -25,6 +26,7 @@ absl::StatusOr<v1::Document> GetDocument(v1::Documents::StubInterface& documents
                                          const std::string& document_id) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + kUnaryTimeout));
+  NameDocument(document_id, &context);
   v1::GetDocumentRequest request;
   request.set_document_id(document_id);
   v1::Document document;
@@ -66,6 +68,7 @@ class UploadAttempt {
     document_id_ = document_id;
     upload_token_ = upload_token;
     const std::stop_callback stop_call(options_.cancel, [this] { context_.TryCancel(); });
+    NameDocument(document_id, &context_);
     stream_ = documents_.UploadDocument(&context_);
     SendHeader();
     v1::UploadDocumentEvent event;
@@ -196,7 +199,7 @@ absl::StatusOr<v1::Document> ReuseDocument(v1::Documents::StubInterface& documen
 absl::StatusOr<v1::Document> RunUpload(v1::Documents::StubInterface& documents,
                                        const DocumentSource& source, const UploadOptions& options,
                                        UploadEventCallback on_event) {
-  std::string document_id = options.document_id;
+  std::string document_id = options.document_id.empty() ? RandomDocumentId() : options.document_id;
   std::string upload_token = options.upload_token;
   uint64_t best_offset = 0;
   int num_failures = 0;

@@ -13,7 +13,7 @@
 namespace folio::client {
 
 struct UploadOptions {
-  // Chosen by the server when empty.
+  // Random when empty: the client's choice, because proxies route by it from the first call on.
   std::string document_id;
   // What resumes an upload that another process began; chosen by the server when empty.
   std::string upload_token;

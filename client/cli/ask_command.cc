@@ -12,7 +12,9 @@
 #include "client/cli/json_lines.h"
 #include "client/cli/progress_line.h"
 #include "client/cli/sampling_flags.h"
+#include "client/cli/text_input.h"
 #include "client/cli/upload_progress.h"
+#include "client/document_id.h"
 
 namespace folio::cli {
 namespace {
@@ -73,60 +75,100 @@ class AnswerView {
   bool in_line_ = false;
 };
 
-// The id of the document: of a file that is uploaded now if need be, or as given.
-absl::StatusOr<std::string> ResolveDocument(const AskFlags& flags, const Attention& attention,
-                                            client::Client& client, Invocation& invocation) {
+// Whether --document names a text: a file that is there, or what no document can be called.
+bool IsText(const std::string& document) {
   std::error_code ignored;
-  if (!std::filesystem::exists(flags.document, ignored)) return flags.document;
-  const auto source = client::FileSource::Open(flags.document);
-  if (!source.ok()) return AsFileError(source.status());
+  return document == "-" || std::filesystem::exists(document, ignored) ||
+         !client::CanBeDocumentId(document);
+}
+
+// Uploads the text unless the server has it. Returns the id of the document.
+absl::StatusOr<std::string> UploadText(const client::DocumentSource& source,
+                                       const std::string& path, const Attention& attention,
+                                       client::Client& client, Invocation& invocation) {
   Attention uploaded = attention;
   // Truncation reads the text anew for each question; no cache of it is of use.
   if (uploaded.strategy && uploaded.strategy->has_truncation()) uploaded.strategy.reset();
-  const absl::StatusOr<ContentId> id = ContentIdOf(**source, uploaded);
+  const absl::StatusOr<ContentId> id = ContentIdOf(source, uploaded);
   if (!id.ok()) return AsFileError(id.status());
   client::UploadOptions options;
   options.document_id = id->document_id;
   options.upload_token = id->upload_token;
-  options.display_name = std::filesystem::path(flags.document).filename().string();
+  options.display_name = path == "-" ? "stdin" : std::filesystem::path(path).filename().string();
   options.strategy = uploaded.strategy;
   options.position = uploaded.position;
   options.reuse_existing = true;
   options.cancel = invocation.cancel;
-  const auto document = UploadWithProgress(client, invocation, **source, options);
+  const auto document = UploadWithProgress(client, invocation, source, options);
   if (!document.ok()) return document.status();
   return document->document_id();
+}
+
+v1::GenerateRequest MakeRequest(const AskFlags& flags, const Attention& attention,
+                                Invocation& invocation) {
+  std::string question = flags.question;
+  if (question == "-") {
+    question.assign(std::istreambuf_iterator<char>(invocation.console.in), {});
+  }
+  v1::GenerateRequest request;
+  if (flags.document.empty()) {
+    request.set_prompt(question);
+  } else {
+    request.mutable_document()->set_text(question);
+  }
+  SetAttention(attention, &request);
+  ApplySamplingFlags(flags.sampling, &request);
+  request.mutable_response()->set_evidence_spans(flags.evidence_spans);
+  return request;
+}
+
+absl::Status AskOnce(const AskFlags& flags, client::Client& client,
+                     const v1::GenerateRequest& request, Invocation& invocation) {
+  client::CallOptions options{.cancel = invocation.cancel};
+  if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
+  AnswerView view(invocation);
+  const absl::Status status = client.Generate(
+      request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
+  view.EndLine();
+  return status;
+}
+
+// Uploads the text and asks; both again, once, if the server has lost the text in between: it may
+// have restarted, or somebody deleted the document.
+absl::Status AskText(const AskFlags& flags, const Attention& attention, client::Client& client,
+                     const client::DocumentSource& source, v1::GenerateRequest request,
+                     Invocation& invocation) {
+  absl::Status status;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    const auto id = UploadText(source, flags.document, attention, client, invocation);
+    if (!id.ok()) return id.status();
+    request.mutable_document()->set_document_id(*id);
+    status = AskOnce(flags, client, request, invocation);
+    if (!absl::IsNotFound(status)) break;
+  }
+  return status;
 }
 
 absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   const auto attention = ParseAttention(flags.attention);
   if (!attention.ok()) return attention.status();
-  std::string question = flags.question;
-  if (question == "-") {
-    question.assign(std::istreambuf_iterator<char>(invocation.console.in), {});
+  if (flags.document == "-" && flags.question == "-") {
+    return absl::InvalidArgumentError("--document and --question cannot both be read from stdin");
+  }
+  v1::GenerateRequest request = MakeRequest(flags, *attention, invocation);
+  std::unique_ptr<client::DocumentSource> source;
+  if (request.has_document() && IsText(flags.document)) {
+    auto opened = OpenText(flags.document, invocation.console);
+    if (!opened.ok()) return opened.status();
+    source = *std::move(opened);
   }
   const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
-
-  v1::GenerateRequest request;
-  if (flags.document.empty()) {
-    request.set_prompt(question);
-  } else {
-    const auto id = ResolveDocument(flags, *attention, **client, invocation);
-    if (!id.ok()) return id.status();
-    request.mutable_document()->set_document_id(*id);
-    request.mutable_document()->set_text(question);
+  if (source != nullptr) {
+    return AskText(flags, *attention, **client, *source, std::move(request), invocation);
   }
-  SetAttention(*attention, &request);
-  ApplySamplingFlags(flags.sampling, &request);
-  request.mutable_response()->set_evidence_spans(flags.evidence_spans);
-  client::CallOptions options{.cancel = invocation.cancel};
-  if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
-  AnswerView view(invocation);
-  absl::Status status = (*client)->Generate(
-      request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
-  view.EndLine();
-  return status;
+  if (request.has_document()) request.mutable_document()->set_document_id(flags.document);
+  return AskOnce(flags, **client, request, invocation);
 }
 
 }  // namespace
@@ -134,8 +176,9 @@ absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
 Command AddAskCommand(CLI::App& root) {
   const auto flags = std::make_shared<AskFlags>();
   CLI::App* app = root.add_subcommand("ask", "Asks a question, over a document or alone");
-  app->add_option("--document", flags->document,
-                  "A file, uploaded unless the server has it, or the id of a document");
+  app->add_option(
+      "--document", flags->document,
+      "A file or - for stdin, uploaded unless the server has it; or the id of a document");
   app->add_option("--question", flags->question, "The question, or - to read it from stdin")
       ->required();
   app->add_option("--timeout", flags->timeout_seconds, "Seconds for the answer")

@@ -12,6 +12,7 @@
 #include "client/cli/format.h"
 #include "client/cli/json_lines.h"
 #include "client/cli/progress_line.h"
+#include "client/cli/text_input.h"
 
 namespace folio::cli {
 namespace {
@@ -54,8 +55,8 @@ class FileParts {
 absl::Status Score(const ScoreFlags& flags, Invocation& invocation) {
   const auto attention = ParseAttention(flags.attention);
   if (!attention.ok()) return attention.status();
-  const auto source = client::FileSource::Open(flags.file);
-  if (!source.ok()) return AsFileError(source.status());
+  const auto source = OpenText(flags.file, invocation.console);
+  if (!source.ok()) return source.status();
   if ((*source)->size_bytes() == 0) {
     return AsFileError(absl::InvalidArgumentError(flags.file + " is empty"));
   }
@@ -95,7 +96,7 @@ Command AddScoreCommand(CLI::App& root) {
   const auto flags = std::make_shared<ScoreFlags>();
   CLI::App* app = root.add_subcommand(
       "score", "Perplexity of a text by position; of any length under lm_infinite");
-  app->add_option("file", flags->file, "UTF-8 text file")->required();
+  app->add_option("file", flags->file, "UTF-8 text file or pipe, or - for stdin")->required();
   app->add_option("--bucket-tokens", flags->bucket_tokens,
                   "Tokens in a bucket of positions (default: buckets that double)");
   app->add_option("--repeat", flags->repeat, "Read the file so many times, one after the other")

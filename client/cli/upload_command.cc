@@ -8,6 +8,7 @@
 #include "client/cli/content_id.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
+#include "client/cli/text_input.h"
 #include "client/cli/upload_progress.h"
 
 namespace folio::cli {
@@ -21,11 +22,15 @@ struct UploadFlags {
   bool detach = false;
 };
 
+std::string NameOf(const std::string& file) {
+  return file == "-" ? "stdin" : std::filesystem::path(file).filename().string();
+}
+
 absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   const auto attention = ParseAttention(flags.attention);
   if (!attention.ok()) return attention.status();
-  const auto source = client::FileSource::Open(flags.file);
-  if (!source.ok()) return AsFileError(source.status());
+  const auto source = OpenText(flags.file, invocation.console);
+  if (!source.ok()) return source.status();
   const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
   client::UploadOptions options;
@@ -35,8 +40,7 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
     options.document_id = flags.id;
     options.upload_token = content->upload_token;
   }
-  options.display_name =
-      flags.name.empty() ? std::filesystem::path(flags.file).filename().string() : flags.name;
+  options.display_name = flags.name.empty() ? NameOf(flags.file) : flags.name;
   options.strategy = attention->strategy;
   options.position = attention->position;
   options.detach = flags.detach;
@@ -58,8 +62,8 @@ Command AddUploadCommand(CLI::App& root) {
   const auto flags = std::make_shared<UploadFlags>();
   CLI::App* app = root.add_subcommand(
       "upload", "Uploads a document and prints its id; an interrupted upload with --id is resumed");
-  app->add_option("file", flags->file, "UTF-8 text file")->required();
-  app->add_option("--id", flags->id, "Document id (default: the server chooses)");
+  app->add_option("file", flags->file, "UTF-8 text file or pipe, or - for stdin")->required();
+  app->add_option("--id", flags->id, "Document id (default: a random one)");
   app->add_option("--name", flags->name, "Name for people (default: the file's)");
   app->add_flag("--detach", flags->detach, "Return when the text is there; the prefill goes on");
   AddAttentionFlags(*app, flags->attention);

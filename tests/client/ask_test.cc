@@ -111,6 +111,28 @@ TEST(Ask, UploadsAFileOnceAndReusesIt) {
   EXPECT_EQ(server.requests()[2].strategy().has_full(), true);
 }
 
+// Another client, or a restart of the server, can take the document away before the question.
+TEST(Ask, UploadsAFileOnceMoreWhereTheServerHasLostIt) {
+  FakeServer server;
+  int num_lost = 0;
+  int num_to_lose = 1;
+  server.on_generate = [&](const v1::GenerateRequest& request) {
+    if (num_lost++ < num_to_lose) {
+      return Script{{}, {grpc::StatusCode::NOT_FOUND, "no such document"}, false};
+    }
+    return AnswerScript(request, "good day");
+  };
+  const std::string path = ::testing::TempDir() + "/ask_lost_test.txt";
+  std::ofstream(path) << "Some text.";
+  const CliRun run = RunFolio(server, {"ask", "--document", path, "--question", "?"});
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_EQ(run.out, " good day\n");
+  EXPECT_EQ(server.headers().size(), 2);
+  num_to_lose = 100;
+  EXPECT_EQ(RunFolio(server, {"ask", "--document", path, "--question", "?"}).code, kExitNotFound);
+  EXPECT_EQ(server.headers().size(), 4);
+}
+
 TEST(Ask, UsesADocumentOfTheServer) {
   FakeServer server;
   server.StoreDocument("story", "The pass key is 11111. End.", v1::Document::STATE_READY);
@@ -118,6 +140,14 @@ TEST(Ask, UsesADocumentOfTheServer) {
   const CliRun missing = RunFolio(server, {"ask", "--document", "other", "--question", "?"});
   EXPECT_EQ(missing.code, kExitNotFound);
   EXPECT_EQ(missing.err, "folio: NOT_FOUND: no such document\n");
+}
+
+TEST(Ask, AMissingFileIsNotAMissingDocument) {
+  FakeServer server;
+  const CliRun run = RunFolio(server, {"ask", "--document", "no/such.txt", "--question", "?"});
+  EXPECT_EQ(run.code, kExitFile);
+  EXPECT_THAT(run.err, HasSubstr("cannot open no/such.txt: No such file"));
+  EXPECT_EQ(server.requests().size(), 0);
 }
 
 TEST(Ask, JsonHasOneObjectPerEvent) {

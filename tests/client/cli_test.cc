@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/cli/attention_flags.h"
@@ -65,6 +68,20 @@ TEST(Cli, UploadPrintsTheId) {
   EXPECT_EQ(again.code, kExitState);
   EXPECT_EQ(again.err, "folio: ALREADY_EXISTS: the document is finished\n");
   EXPECT_EQ(RunFolio(server, {"upload", "/nonexistent"}).code, kExitFile);
+}
+
+TEST(Cli, UploadReadsStdinAndPipes) {
+  FakeServer server;
+  const CliRun run = RunFolio(server, {"upload", "-", "--id", "piped"}, "one two three");
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_EQ(server.documents()["piped"].text, "one two three");
+  EXPECT_EQ(server.headers()[0].display_name(), "stdin");
+  const std::string path = ::testing::TempDir() + "/cli_upload_fifo";
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0) << path;
+  std::jthread writer([&path] { std::ofstream(path) << "four five"; });
+  EXPECT_EQ(RunFolio(server, {"upload", path, "--id", "fifo"}).code, kExitOk);
+  EXPECT_EQ(server.documents()["fifo"].text, "four five");
+  std::remove(path.c_str());
 }
 
 TEST(Cli, DocsAreListedShownAndDeleted) {

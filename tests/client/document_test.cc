@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -15,6 +16,8 @@ namespace folio::client {
 namespace {
 
 using folio::testing::FakeServer;
+using ::testing::Each;
+using ::testing::ElementsAre;
 
 TEST(Documents, ListReadsAllPages) {
   FakeServer server;
@@ -33,6 +36,36 @@ TEST(Documents, MissingDocumentIsNotFound) {
   Client client(server.Connect());
   EXPECT_TRUE(absl::IsNotFound(client.GetDocument("x").status()));
   EXPECT_TRUE(absl::IsNotFound(client.DeleteDocument("x")));
+}
+
+TEST(Documents, EachCallAboutOneNamesItForProxies) {
+  FakeServer server;
+  Client client(server.Connect());
+  UploadOptions options;
+  options.document_id = "story";
+  options.reuse_existing = true;
+  const auto ignore = [](const auto&) {};
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(client.UploadDocument(TextSource("text"), options, ignore).ok());
+  }
+  v1::GenerateRequest request;
+  request.mutable_document()->set_document_id("story");
+  EXPECT_TRUE(client.Generate(request, {}, ignore).ok());
+  EXPECT_TRUE(client.GetDocument("story").ok());
+  EXPECT_TRUE(client.DeleteDocument("story").ok());
+  EXPECT_THAT(server.routes(),
+              ElementsAre("UploadDocument story", "UploadDocument story", "GetDocument story",
+                          "Generate story", "GetDocument story", "DeleteDocument story"));
+}
+
+// gRPC ends the process that sends metadata of other characters.
+TEST(Documents, AnIdThatNoDocumentCanHaveIsNotSentAsMetadata) {
+  FakeServer server;
+  Client client(server.Connect());
+  for (const std::string& id : {std::string("two\nlines"), std::string(65, 'a'), std::string()}) {
+    EXPECT_TRUE(absl::IsNotFound(client.GetDocument(id).status())) << id;
+  }
+  EXPECT_THAT(server.routes(), Each("GetDocument without an id"));
 }
 
 TEST(DocumentSource, FileIsReadInPieces) {

@@ -117,7 +117,8 @@ class FakeServer::Inference final : public v1::Inference::CallbackService {
   explicit Inference(FakeServer& fake) : fake_(fake) {}
 
   grpc::ServerWriteReactor<v1::GenerateEvent>* Generate(
-      grpc::CallbackServerContext*, const v1::GenerateRequest* request) override {
+      grpc::CallbackServerContext* context, const v1::GenerateRequest* request) override {
+    if (request->has_document()) fake_.AddRoute("Generate", *context);
     {
       const std::lock_guard<std::mutex> lock(fake_.mutex_);
       fake_.requests_.push_back(*request);
@@ -139,7 +140,8 @@ class FakeServer::Documents final : public v1::Documents::Service {
 
   using Stream = grpc::ServerReaderWriter<v1::UploadDocumentEvent, v1::UploadDocumentRequest>;
 
-  grpc::Status UploadDocument(grpc::ServerContext*, Stream* stream) override {
+  grpc::Status UploadDocument(grpc::ServerContext* context, Stream* stream) override {
+    fake_.AddRoute("UploadDocument", *context);
     v1::UploadDocumentRequest request;
     if (!stream->Read(&request) || !request.has_header()) {
       return {grpc::StatusCode::INVALID_ARGUMENT, "no header"};
@@ -160,8 +162,9 @@ class FakeServer::Documents final : public v1::Documents::Service {
     return {grpc::StatusCode::CANCELLED, "the client is gone"};
   }
 
-  grpc::Status GetDocument(grpc::ServerContext*, const v1::GetDocumentRequest* request,
+  grpc::Status GetDocument(grpc::ServerContext* context, const v1::GetDocumentRequest* request,
                            v1::Document* response) override {
+    fake_.AddRoute("GetDocument", *context);
     const std::lock_guard<std::mutex> lock(fake_.mutex_);
     const auto found = fake_.documents_.find(request->document_id());
     if (found == fake_.documents_.end()) return {grpc::StatusCode::NOT_FOUND, "no such document"};
@@ -183,8 +186,10 @@ class FakeServer::Documents final : public v1::Documents::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status DeleteDocument(grpc::ServerContext*, const v1::DeleteDocumentRequest* request,
+  grpc::Status DeleteDocument(grpc::ServerContext* context,
+                              const v1::DeleteDocumentRequest* request,
                               v1::DeleteDocumentResponse*) override {
+    fake_.AddRoute("DeleteDocument", *context);
     const std::lock_guard<std::mutex> lock(fake_.mutex_);
     if (fake_.documents_.erase(request->document_id()) == 0) {
       return {grpc::StatusCode::NOT_FOUND, "no such document"};
@@ -292,6 +297,19 @@ std::shared_ptr<grpc::Channel> FakeServer::Connect() const {
 std::vector<v1::GenerateRequest> FakeServer::requests() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return requests_;
+}
+
+std::vector<std::string> FakeServer::routes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return routes_;
+}
+
+void FakeServer::AddRoute(const char* method, const grpc::ServerContextBase& context) {
+  const auto id = context.client_metadata().find("x-document-id");
+  const bool has_id = id != context.client_metadata().end();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  routes_.push_back(std::string(method) + " " +
+                    (has_id ? std::string(id->second.data(), id->second.size()) : "without an id"));
 }
 
 std::map<std::string, FakeServer::Stored> FakeServer::documents() const {

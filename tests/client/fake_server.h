@@ -51,6 +51,8 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
   bool WaitForGenerate() { return Wait(generate_began_future_); }
   bool WaitForCancel() { return Wait(cancelled_future_); }
   std::vector<v1::GenerateRequest> requests() const;
+  // "METHOD ID" of each call about a document, ID as its metadata x-document-id has it.
+  std::vector<std::string> routes() const;
 
   // Default: the pass key in the prompt or the document, else max_new_tokens words.
   std::function<Script(const v1::GenerateRequest&)> on_generate;
@@ -80,6 +82,7 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
                         v1::TokenizeResponse* response) override;
   grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
                              v1::ServerInfo* response) override;
+  void AddRoute(const char* method, const grpc::ServerContextBase& context);
   static bool Wait(const std::shared_future<void>& future);
   Script DefaultAnswer(const v1::GenerateRequest& request) const;
 
@@ -93,6 +96,7 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
 
   mutable std::mutex mutex_;  // guards the rest
   std::vector<v1::GenerateRequest> requests_;
+  std::vector<std::string> routes_;
   std::vector<v1::DocumentHeader> headers_;
   std::vector<uint64_t> chunk_offsets_;
   std::map<std::string, Stored> documents_;

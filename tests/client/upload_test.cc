@@ -57,12 +57,24 @@ TEST(Upload, ResumesABrokenStreamAtTheNextOffset) {
       });
   ASSERT_TRUE(document.ok()) << document.status();
   EXPECT_THAT(created, ElementsAre(0, 4, 12));
-  // No part was sent twice, and the id of the server was kept.
+  // No part was sent twice, and the id was kept.
   EXPECT_THAT(server.chunk_offsets(), ElementsAre(0, 4, 8, 12));
-  EXPECT_EQ(server.headers()[0].document_id(), "");
-  EXPECT_EQ(server.headers()[1].document_id(), "generated-1");
-  EXPECT_EQ(server.headers()[2].document_id(), "generated-1");
-  EXPECT_EQ(server.documents()["generated-1"].text, "abcdefghijklmnop");
+  for (const v1::DocumentHeader& header : server.headers()) {
+    EXPECT_EQ(header.document_id(), document->document_id());
+  }
+  EXPECT_EQ(server.documents()[document->document_id()].text, "abcdefghijklmnop");
+}
+
+// A proxy that routes by id must see it from the first call on.
+TEST(Upload, WithoutAnIdTheClientMakesOneUp) {
+  FakeServer server;
+  Client client(server.Connect());
+  const auto first = client.UploadDocument(TextSource("text"), FastOptions(), IgnoreEvent);
+  const auto second = client.UploadDocument(TextSource("text"), FastOptions(), IgnoreEvent);
+  ASSERT_TRUE(first.ok() && second.ok()) << first.status() << second.status();
+  EXPECT_NE(first->document_id(), second->document_id());
+  EXPECT_THAT(server.routes(), ElementsAre("UploadDocument " + first->document_id(),
+                                           "UploadDocument " + second->document_id()));
 }
 
 TEST(Upload, ProgressStartsTheCountOfFailuresAgain) {
