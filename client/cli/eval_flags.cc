@@ -106,7 +106,8 @@ absl::StatusOr<std::unique_ptr<eval::EvalTask>> MakeTask(EvalTaskKind kind, cons
   const auto& all = eval::AllPasskeyRules();
   const auto rules = std::find_if(all.begin(), all.end(),
                                   [&](const auto& rule) { return rule.name == flags.generator; });
-  return std::make_unique<eval::PasskeyTask>(*std::move(filler), counter, flags.seed, *rules);
+  return std::make_unique<eval::PasskeyTask>(*std::move(filler), counter, flags.seed, *rules,
+                                             kind == EvalTaskKind::kNeedle ? flags.num_depths : 0);
 }
 
 absl::Status FirstError(const std::vector<eval::TrialResult>& results) {

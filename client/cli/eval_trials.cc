@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cli/eval_flags.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/progress_line.h"
@@ -46,7 +47,7 @@ std::string GridPicture(const std::vector<eval::DepthGrid>& grids) {
   if (grids.empty()) return "";
   for (const uint64_t length : grids.front().lengths) columns.push_back(absl::StrCat(length));
   for (size_t i = 0; i < grids.front().accuracy.size(); ++i) {
-    rows.push_back(absl::StrCat(100 * i / grids.front().accuracy.size(), " %"));
+    rows.push_back(absl::StrFormat("%.0f %%", eval::DepthPercent(grids.front(), i)));
   }
   return eval::HeatMaps({"needle found, by depth and length in tokens", "tokens", "depth"}, columns,
                         rows, maps);

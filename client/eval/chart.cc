@@ -16,6 +16,11 @@ constexpr double kTop = 40;
 constexpr double kPlotWidth = 520;
 constexpr double kPlotHeight = 260;
 constexpr double kCell = 34;
+// Of a sans-serif of 12 pixels, rounded up: names are given room, not measured.
+constexpr double kCharacter = 7.5;
+// Lines closer than this cannot be told apart.
+constexpr double kTogether = 2;
+constexpr double kDash = 7;
 // Colour-blind safe (Okabe and Ito 2008).
 constexpr std::array<const char*, 8> kColors = {"#0072B2", "#D55E00", "#009E73", "#CC79A7",
                                                 "#E69F00", "#56B4E9", "#000000", "#B8A000"};
@@ -28,6 +33,8 @@ std::string Text(double x, double y, const char* anchor, const std::string& text
   return absl::StrFormat("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">%s</text>\n", x, y, anchor,
                          Escape(text));
 }
+
+double WidthOf(const std::string& text) { return kCharacter * static_cast<double>(text.size()); }
 
 std::string Begin(double width, double height) {
   return absl::StrFormat(
@@ -56,9 +63,11 @@ class Frame {
     return kLeft + kPlotWidth * std::log(x / x_min_) / std::log(x_max_ / x_min_);
   }
   double Y(double y) const {
-    const double shown = std::isfinite(y) ? std::clamp(y, 0.0, y_max_) : y_max_;
+    const double shown = IsCut(y) ? y_max_ : std::max(y, 0.0);
     return kTop + kPlotHeight * (1 - shown / y_max_);
   }
+  // Whether a value lies above the axis, or is none.
+  bool IsCut(double y) const { return !std::isfinite(y) || y > y_max_; }
 
   std::string Draw(const ChartText& text) const {
     std::string svg = Text(kLeft, 20, "start", text.title);
@@ -83,6 +92,106 @@ class Frame {
   double y_max_ = 0;
 };
 
+// A point of a series as it is drawn, in pixels.
+struct Dot {
+  double x = 0;
+  double y = 0;
+  bool is_cut = false;
+};
+using Line = std::vector<Dot>;
+
+std::vector<Line> Place(const Frame& frame, const std::vector<Series>& series) {
+  std::vector<Line> lines;
+  for (const Series& one : series) {
+    Line& line = lines.emplace_back();
+    for (const auto& [x, y] : one.points) {
+      line.push_back({frame.X(x), frame.Y(y), frame.IsCut(y)});
+    }
+  }
+  return lines;
+}
+
+bool AreTogether(const Dot& a, const Dot& b) {
+  return std::abs(a.x - b.x) < kTogether && std::abs(a.y - b.y) < kTogether;
+}
+
+// How many lines lie on each other, and which of them one is.
+struct Stack {
+  int size = 0;
+  int rank = 0;
+};
+
+// The lines for which `covers` holds, seen from line `i`, for which it does.
+template <typename Covers>
+Stack StackOf(const std::vector<Line>& lines, size_t i, Covers covers) {
+  Stack stack;
+  for (size_t j = 0; j < lines.size(); ++j) {
+    if (!covers(lines[j])) continue;
+    if (j < i) ++stack.rank;
+    ++stack.size;
+  }
+  return stack;
+}
+
+bool HasDot(const Line& line, const Dot& dot) {
+  return std::any_of(line.begin(), line.end(), [&](const Dot& d) { return AreTogether(d, dot); });
+}
+
+bool HasSegment(const Line& line, const Dot& from, const Dot& to) {
+  for (size_t i = 1; i < line.size(); ++i) {
+    if (AreTogether(line[i - 1], from) && AreTogether(line[i], to)) return true;
+  }
+  return false;
+}
+
+// Lines that lie on each other take turns, dash by dash.
+std::string DrawSegment(const Dot& from, const Dot& to, Stack stack, const char* color) {
+  std::string dashes;
+  if (stack.size > 1) {
+    dashes = absl::StrFormat(" stroke-dasharray=\"%g %g\" stroke-dashoffset=\"%g\"", kDash,
+                             kDash * (stack.size - 1), -kDash * stack.rank);
+  }
+  return absl::StrFormat(
+      "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+      "stroke-width=\"2\"%s/>\n",
+      from.x, from.y, to.x, to.y, color, dashes);
+}
+
+// Dots that lie on each other stand side by side; what was cut off is a triangle.
+std::string DrawDot(const Dot& dot, Stack stack, const char* color) {
+  const double x = dot.x + kDash * (stack.rank - (stack.size - 1) / 2.0);
+  if (!dot.is_cut) {
+    return absl::StrFormat("<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, dot.y,
+                           color);
+  }
+  return absl::StrFormat("<path class=\"cut\" d=\"M%.1f,%.1f l5,9 h-10 z\" fill=\"%s\"/>\n", x,
+                         dot.y - 6, color);
+}
+
+std::string DrawLine(const std::vector<Line>& lines, size_t i, const char* color) {
+  std::string svg;
+  const Line& line = lines[i];
+  for (size_t k = 1; k < line.size(); ++k) {
+    const auto covers = [&](const Line& other) { return HasSegment(other, line[k - 1], line[k]); };
+    svg += DrawSegment(line[k - 1], line[k], StackOf(lines, i, covers), color);
+  }
+  for (const Dot& dot : line) {
+    const auto covers = [&](const Line& other) { return HasDot(other, dot); };
+    svg += DrawDot(dot, StackOf(lines, i, covers), color);
+  }
+  return svg;
+}
+
+std::string DrawLegend(size_t i, const std::string& name, const char* color) {
+  const double y = kTop + 20.0 * static_cast<double>(i) + 8;
+  const double x = kLeft + kPlotWidth + 16;
+  return absl::StrFormat(
+             "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+             "stroke-width=\"3\"/>\n",
+             x, x + 20, y - 4, y - 4, color) +
+         Text(x + 26, y, "start", name);
+}
+
 std::string CellColor(double value) {
   if (value < 0) return "#eee";
   const double v = std::clamp(value, 0.0, 1.0);
@@ -94,25 +203,23 @@ std::string CellColor(double value) {
 }  // namespace
 
 std::string LineChart(const ChartText& text, const std::vector<Series>& series, double y_max) {
-  const double height = std::max(kTop + kPlotHeight + 50, kTop + 20.0 * series.size() + 20);
-  std::string svg = Begin(kLeft + kPlotWidth + 280, height);
+  const double height = std::max(kTop + kPlotHeight + 70, kTop + 20.0 * series.size() + 20);
+  double legend = 0;
+  for (const Series& line : series) legend = std::max(legend, WidthOf(line.name));
+  const double width = kLeft + std::max(kPlotWidth + 50 + legend, WidthOf(text.title) + kCharacter);
+  std::string svg = Begin(width, height);
   const Frame frame(series, y_max);
   svg += frame.Draw(text);
+  const std::vector<Line> lines = Place(frame, series);
+  bool has_cut = false;
   for (size_t i = 0; i < series.size(); ++i) {
     const char* color = kColors[i % kColors.size()];
-    std::string points;
-    for (const auto& [x, y] : series[i].points) {
-      absl::StrAppendFormat(&points, "%.1f,%.1f ", frame.X(x), frame.Y(y));
-    }
-    absl::StrAppendFormat(
-        &svg, "<polyline points=\"%s\" fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s/>\n",
-        points, color, i >= kColors.size() ? " stroke-dasharray=\"5 3\"" : "");
-    const double y = kTop + 20.0 * static_cast<double>(i) + 8;
-    absl::StrAppendFormat(&svg,
-                          "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
-                          "stroke-width=\"3\"/>\n",
-                          kLeft + kPlotWidth + 16, kLeft + kPlotWidth + 36, y - 4, y - 4, color);
-    svg += Text(kLeft + kPlotWidth + 42, y, "start", series[i].name);
+    svg += DrawLine(lines, i, color);
+    svg += DrawLegend(i, series[i].name, color);
+    for (const Dot& dot : lines[i]) has_cut = has_cut || dot.is_cut;
+  }
+  if (has_cut) {
+    svg += Text(kLeft, kTop + kPlotHeight + 56, "start", "triangles: above the axis");
   }
   return svg + "</svg>\n";
 }
@@ -122,10 +229,14 @@ std::string HeatMaps(const ChartText& text, const std::vector<std::string>& colu
   const double panel = kCell * 1.5 * static_cast<double>(columns.size());
   const double gap = 70;
   const double height = kTop + 30 + kCell * static_cast<double>(rows.size()) + 50;
-  std::string svg = Begin(kLeft + (panel + gap) * static_cast<double>(maps.size()), height);
+  double pitch = panel + gap;
+  for (const HeatMap& map : maps) pitch = std::max(pitch, WidthOf(map.name) + gap / 2);
+  const double width =
+      kLeft + std::max(pitch * static_cast<double>(maps.size()), WidthOf(text.title) + kCharacter);
+  std::string svg = Begin(width, height);
   svg += Text(kLeft, 20, "start", text.title);
   for (size_t m = 0; m < maps.size(); ++m) {
-    const double left = kLeft + (panel + gap) * static_cast<double>(m);
+    const double left = kLeft + pitch * static_cast<double>(m);
     svg += Text(left, kTop + 10, "start", maps[m].name);
     for (size_t r = 0; r < rows.size(); ++r) {
       const double top = kTop + 20 + kCell * static_cast<double>(r);

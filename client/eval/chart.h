@@ -20,7 +20,8 @@ struct ChartText {
 };
 
 // Lines over a logarithmic x axis; y goes from 0 to y_max, or to the largest value if that is 0.
-// Values above it are drawn at the upper edge.
+// Values above it are triangles at the upper edge. Lines that lie on each other take turns, dash by
+// dash, and their points stand side by side.
 std::string LineChart(const ChartText& text, const std::vector<Series>& series, double y_max);
 
 // One panel per name, side by side: a cell for every row and column, from red (0) over yellow to

@@ -65,7 +65,9 @@ absl::StatusOr<Trial> PasskeyTask::MakeTrial(uint64_t target_tokens, int trial_i
   layout.key = absl::StrCat(rules_.smallest_key + random() % num_keys);
   layout.needle = absl::StrCat("The pass key is ", layout.key, ". Remember it. ", layout.key,
                                " is the pass key.");
-  layout.depth = num_trials > 1 ? static_cast<double>(trial_idx) / (num_trials - 1) : 0.5;
+  const int num_depths = num_depths_ > 0 ? num_depths_ : num_trials;
+  layout.depth =
+      num_depths > 1 ? static_cast<double>(trial_idx % num_depths) / (num_depths - 1) : 0.5;
   layout.first_sentence =
       filler_.start() == FillerStart::kAnywhere ? random() % filler_.num_sentences() : 0;
   // The answer belongs to the length: a prompt of the trained length would be answered beyond it.

@@ -33,13 +33,15 @@ const std::vector<PasskeyRules>& AllPasskeyRules();
 // filler; the depths are spread evenly over the trials. Const after construction.
 class PasskeyTask final : public EvalTask {
  public:
-  // `count` must stay valid as long as the task.
+  //   count       must stay valid as long as the task
+  //   num_depths  trials take turns on so many depths from 0 to 1; 0: each has its own
   PasskeyTask(Filler filler, TokenCounter count, uint64_t seed,
-              PasskeyRules rules = AllPasskeyRules().front())
+              PasskeyRules rules = AllPasskeyRules().front(), int num_depths = 0)
       : filler_(std::move(filler)),
         count_(std::move(count)),
         seed_(seed),
-        rules_(std::move(rules)) {}
+        rules_(std::move(rules)),
+        num_depths_(num_depths) {}
 
   std::string name() const override { return "passkey"; }
   uint32_t max_new_tokens() const override { return rules_.max_new_tokens; }
@@ -61,6 +63,7 @@ class PasskeyTask final : public EvalTask {
   const TokenCounter count_;
   const uint64_t seed_;
   const PasskeyRules rules_;
+  const int num_depths_;
 };
 
 }  // namespace folio::eval

@@ -142,8 +142,7 @@ std::vector<DepthGrid> GridByDepth(const std::vector<TrialResult>& results, int 
       for (size_t column = 0; column < grid.lengths.size(); ++column) {
         Cell cell;
         for (const TrialResult& result : results) {
-          const int of_result =
-              std::min(num_depths - 1, static_cast<int>(result.depth * num_depths));
+          const auto of_result = static_cast<int>(std::lround(result.depth * (num_depths - 1)));
           if (result.strategy == row.name && result.target_tokens == grid.lengths[column] &&
               of_result == depth) {
             AddTo(result, &cell);
@@ -157,13 +156,17 @@ std::vector<DepthGrid> GridByDepth(const std::vector<TrialResult>& results, int 
   return grids;
 }
 
+double DepthPercent(const DepthGrid& grid, size_t row) {
+  const size_t last = grid.accuracy.size() - 1;
+  return last == 0 ? 50 : 100 * static_cast<double>(row) / static_cast<double>(last);
+}
+
 std::string FormatGrid(const DepthGrid& grid) {
   std::string table = absl::StrCat(grid.name, "\ndepth ");
   for (const uint64_t length : grid.lengths) absl::StrAppendFormat(&table, " %9d", length);
   table += "\n";
-  const auto num_depths = static_cast<double>(grid.accuracy.size());
   for (size_t depth = 0; depth < grid.accuracy.size(); ++depth) {
-    absl::StrAppendFormat(&table, "%4.0f %%", 100 * static_cast<double>(depth) / num_depths);
+    absl::StrAppendFormat(&table, "%4.0f %%", DepthPercent(grid, depth));
     for (const double value : grid.accuracy[depth]) {
       absl::StrAppendFormat(&table, " %9s", value < 0 ? "-" : absl::StrFormat("%.0f", 100 * value));
     }

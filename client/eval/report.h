@@ -52,7 +52,8 @@ std::string CsvHeader();
 std::string CsvRecord(const TrialResult& result);
 std::string FormatCsv(const std::vector<TrialResult>& results);
 
-// The part of right answers by depth of the needle and length: one grid per strategy.
+// The part of right answers by depth of the needle and length: one grid per strategy, whose rows
+// are depths spread evenly from 0 to 1. An answer counts for the row that is nearest.
 struct DepthGrid {
   std::string name;
   std::vector<uint64_t> lengths;
@@ -60,6 +61,8 @@ struct DepthGrid {
   std::vector<std::vector<double>> accuracy;
 };
 std::vector<DepthGrid> GridByDepth(const std::vector<TrialResult>& results, int num_depths);
+// Of a row, in percent; 50 of the only one.
+double DepthPercent(const DepthGrid& grid, size_t row);
 std::string FormatGrid(const DepthGrid& grid);
 
 // Results as CsvRecord wrote them, those without an answer left out. Errors: INVALID_ARGUMENT

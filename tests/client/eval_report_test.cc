@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
 #include "client/eval/chart.h"
 #include "client/eval/methods.h"
 #include "client/eval/report.h"
@@ -10,6 +13,7 @@ namespace folio::eval {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TrialResult Result(const std::string& strategy, uint64_t length, int trial, double depth,
                    bool correct) {
@@ -80,22 +84,69 @@ TEST(Table, HasTheIntervalBelowTheAccuracy) {
 
 TEST(Grid, GroupsTrialsByDepth) {
   const std::vector<TrialResult> results = {
-      Result("full", 512, 0, 0.0, true), Result("full", 512, 1, 0.49, false),
+      Result("full", 512, 0, 0.0, true), Result("full", 512, 1, 0.24, false),
       Result("full", 512, 2, 0.5, true), Result("full", 1024, 3, 1.0, false)};
-  const std::vector<DepthGrid> grids = GridByDepth(results, 2);
+  const std::vector<DepthGrid> grids = GridByDepth(results, 3);
   ASSERT_EQ(grids.size(), 1u);
-  EXPECT_EQ(grids[0].accuracy, (std::vector<std::vector<double>>{{0.5, -1}, {1, 0}}));
-  EXPECT_EQ(
-      FormatGrid(grids[0]),
-      "full\ndepth        512      1024\n   0 %        50         -\n  50 %       100         0\n");
+  EXPECT_EQ(grids[0].accuracy, (std::vector<std::vector<double>>{{0.5, -1}, {1, -1}, {-1, 0}}));
+  EXPECT_EQ(FormatGrid(grids[0]),
+            "full\ndepth        512      1024\n   0 %        50         -\n"
+            "  50 %       100         -\n 100 %         -         0\n");
 }
 
 TEST(Chart, DrawsOneLinePerSeriesAndEscapesNames) {
   const std::string svg =
       LineChart({"t", "x", "y"}, {{"a<b", {{256, 100}, {512, 0}}}, {"c", {{256, 50}}}}, 100);
   EXPECT_THAT(svg, HasSubstr("a&lt;b"));
-  EXPECT_THAT(svg, HasSubstr("points=\"60.0,40.0 580.0,300.0 \""));
-  EXPECT_THAT(svg, HasSubstr("points=\"60.0,170.0 \""));
+  EXPECT_THAT(svg, HasSubstr("x1=\"60.0\" y1=\"40.0\" x2=\"580.0\" y2=\"300.0\""));
+  EXPECT_THAT(svg, HasSubstr("cx=\"60.0\" cy=\"170.0\""));
+  EXPECT_THAT(svg, Not(HasSubstr("stroke-dasharray")));
+  EXPECT_THAT(svg, Not(HasSubstr("above the axis")));
+}
+
+// Three lines of which two are the same: those two take turns, 7 pixels each, and stand 7 apart.
+TEST(Chart, LinesThatLieOnEachOtherAreAllSeen) {
+  const std::string svg = LineChart({"t", "x", "y"},
+                                    {{"a", {{256, 100}, {512, 100}}},
+                                     {"b", {{256, 50}, {512, 100}}},
+                                     {"c", {{256, 100}, {512, 100}}}},
+                                    100);
+  EXPECT_THAT(svg, HasSubstr("stroke=\"#0072B2\" stroke-width=\"2\" stroke-dasharray=\"7 7\" "
+                             "stroke-dashoffset=\"-0\""));
+  EXPECT_THAT(svg, HasSubstr("stroke=\"#D55E00\" stroke-width=\"2\"/>"));
+  EXPECT_THAT(svg, HasSubstr("stroke=\"#009E73\" stroke-width=\"2\" stroke-dasharray=\"7 7\" "
+                             "stroke-dashoffset=\"-7\""));
+  EXPECT_THAT(svg, HasSubstr("cx=\"56.5\" cy=\"40.0\" r=\"3\" fill=\"#0072B2\""));
+  EXPECT_THAT(svg, HasSubstr("cx=\"63.5\" cy=\"40.0\" r=\"3\" fill=\"#009E73\""));
+  for (const char* at_512 : {"573.0", "580.0", "587.0"}) {
+    EXPECT_THAT(svg, HasSubstr(absl::StrCat("cx=\"", at_512, "\" cy=\"40.0\""))) << at_512;
+  }
+}
+
+TEST(Chart, WhatIsAboveTheAxisIsMarked) {
+  const std::string svg =
+      LineChart({"t", "x", "y"}, {{"a", {{256, 10}, {512, 1000}, {1024, NAN}}}}, 100);
+  EXPECT_THAT(svg, HasSubstr("<path class=\"cut\" d=\"M320.0,34.0"));
+  EXPECT_THAT(svg, HasSubstr("<path class=\"cut\" d=\"M580.0,34.0"));
+  EXPECT_THAT(svg, HasSubstr("triangles: above the axis"));
+}
+
+double WidthOf(const std::string& svg) {
+  const size_t at = svg.find("width=\"") + 7;
+  return std::stod(svg.substr(at));
+}
+
+TEST(Chart, NamesAndTitlesAreNotCutOff) {
+  const std::string name(100, 'm');
+  EXPECT_GT(WidthOf(LineChart({"t", "x", "y"}, {{name, {{256, 1}}}}, 1)), 600 + 100 * 7);
+  EXPECT_GT(WidthOf(LineChart({std::string(200, 'm'), "x", "y"}, {{"a", {{256, 1}}}}, 1)), 200 * 7);
+  const std::vector<HeatMap> maps = {{name, {{1.0}}}, {"b", {{1.0}}}};
+  const std::string svg = HeatMaps({"t", "x", "y"}, {"256"}, {"0 %"}, maps);
+  EXPECT_GT(WidthOf(svg), 60 + 2 * 100 * 7);
+  // The second name begins where the first has ended.
+  const size_t second = svg.find(">b</text>");
+  const size_t x = svg.rfind("x=\"", second) + 3;
+  EXPECT_GT(std::stod(svg.substr(x)), 60 + 100 * 7);
 }
 
 TEST(Chart, HeatMapLeavesOutWhatWasNotMeasured) {

@@ -4,6 +4,7 @@
 
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace folio::eval {
 namespace {
@@ -16,10 +17,10 @@ absl::StatusOr<uint64_t> CountWords(const std::string& text) {
   return num_words;
 }
 
-PasskeyTask GrassTask(uint64_t seed) {
+PasskeyTask GrassTask(uint64_t seed, int num_depths = 0) {
   auto filler =
       Filler::Create(GrassSentences(), FillerStart::kBeginning, &CountWords, 1000).value();
-  return PasskeyTask(std::move(filler), &CountWords, seed);
+  return PasskeyTask(std::move(filler), &CountWords, seed, AllPasskeyRules().front(), num_depths);
 }
 
 size_t CountOf(const std::string& text, const std::string& part) {
@@ -59,6 +60,12 @@ TEST(PasskeyTask, DepthIsSpreadEvenlyFromBeginningToEnd) {
   // BOS.
   EXPECT_EQ(last->needle_distance_tokens, 12 + 9);
   EXPECT_EQ(first->needle_distance_tokens, first->prompt_tokens - 1);
+}
+
+TEST(PasskeyTask, TrialsTakeTurnsOnAGridOfDepths) {
+  const PasskeyTask task = GrassTask(7, 3);
+  const std::vector<double> depths = {0, 0.5, 1, 0, 0.5, 1};
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(task.MakeTrial(200, i, 6)->depth, depths[i]) << i;
 }
 
 TEST(PasskeyTask, NeedleStandsBetweenSentences) {
