@@ -9,6 +9,7 @@
 
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "folio/v1/documents.pb.h"
 #include "folio/v1/inference.pb.h"
 #include "folio/v1/text.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 
 namespace folio::v1 {
 namespace {
@@ -179,6 +182,44 @@ TEST(Wire, ClientsOfTheLastReleaseAreUnderstood) {
   EXPECT_THAT(
       Comparison(*PoolOf(release), *DescriptorPool::generated_pool()).Of(FilesOfFolio(release)),
       IsEmpty());
+}
+
+// Go's generator refuses files without one.
+TEST(Wire, EachFileNamesItsGoPackage) {
+  for (const std::string& name : FilesOfFolio(Release())) {
+    const FileDescriptor* file = DescriptorPool::generated_pool()->FindFileByName(name);
+    ASSERT_NE(file, nullptr) << name;
+    EXPECT_EQ(file->options().go_package(), "folio/v1;foliov1") << name;
+  }
+}
+
+// What is generated from proto/ must not lack what other programs expect of google.rpc. Fields by
+// number, as googleapis documents them.
+TEST(Wire, GoogleRpcIsWhole) {
+  const std::map<std::string, std::vector<std::string>> fields = {
+      {"Status", {"code", "message", "details"}},
+      {"RetryInfo", {"retry_delay"}},
+      {"DebugInfo", {"stack_entries", "detail"}},
+      {"QuotaFailure", {"violations"}},
+      {"ErrorInfo", {"reason", "domain", "metadata"}},
+      {"PreconditionFailure", {"violations"}},
+      {"BadRequest", {"field_violations"}},
+      {"RequestInfo", {"request_id", "serving_data"}},
+      {"ResourceInfo", {"resource_type", "resource_name", "owner", "description"}},
+      {"Help", {"links"}},
+      {"LocalizedMessage", {"locale", "message"}}};
+  ASSERT_NE(google::rpc::Status::descriptor(), nullptr);
+  ASSERT_NE(google::rpc::ErrorInfo::descriptor(), nullptr);
+  for (const auto& [name, names] : fields) {
+    const Descriptor* message =
+        DescriptorPool::generated_pool()->FindMessageTypeByName("google.rpc." + name);
+    ASSERT_NE(message, nullptr) << name;
+    for (size_t i = 0; i < names.size(); ++i) {
+      const FieldDescriptor* field = message->FindFieldByNumber(static_cast<int>(i) + 1);
+      ASSERT_NE(field, nullptr) << name << " " << names[i];
+      EXPECT_EQ(field->name(), names[i]) << name;
+    }
+  }
 }
 
 // ---- The comparison finds what breaks ----
