@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -291,7 +292,24 @@ absl::Status AddGenerationConfig(std::string_view text, ModelConfig* config) {
   return absl::OkStatus();
 }
 
+namespace {
+
+absl::Status CheckIsDirectory(const std::string& dir) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(dir, ignored)) return absl::OkStatus();
+  constexpr char kExpected[] =
+      "; a model is a directory as Hugging Face has it, with config.json, *.safetensors and "
+      "tokenizer.model or tokenizer.json (GGUF and other files are not read)";
+  if (std::filesystem::exists(dir, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(dir, " is a file", kExpected));
+  }
+  return absl::NotFoundError(absl::StrCat(dir, ": no such directory", kExpected));
+}
+
+}  // namespace
+
 absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir) {
+  FOLIO_RETURN_IF_ERROR(CheckIsDirectory(dir));
   const auto in_dir = [&dir](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(dir, ": ", status.message()));
   };

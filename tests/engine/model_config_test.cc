@@ -216,6 +216,19 @@ TEST(ModelConfig, RefusesNonsense) {
   }
 }
 
+TEST(ModelConfig, WhatIsNoDirectoryIsToldWhatAModelIs) {
+  const ScratchDir dir;
+  dir.Write("model.gguf", "GGUF");
+  const absl::Status file = LoadModelConfig(dir.path() + "/model.gguf").status();
+  EXPECT_EQ(file.code(), absl::StatusCode::kInvalidArgument) << file;
+  EXPECT_NE(file.ToString().find("model.gguf is a file; a model is a directory"), std::string::npos)
+      << file;
+  const absl::Status none = LoadModelConfig(dir.path() + "/none").status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kNotFound) << none;
+  EXPECT_NE(none.ToString().find("no such directory; a model is a directory"), std::string::npos)
+      << none;
+}
+
 TEST(ModelConfig, LoadNamesTheDirectory) {
   const ScratchDir dir;
   EXPECT_EQ(LoadModelConfig(dir.path()).status().code(), absl::StatusCode::kNotFound);
