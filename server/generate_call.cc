@@ -318,7 +318,15 @@ void GenerateCall::Tick(SteadyTime now) {
   Send(std::move(event));
 }
 
-void GenerateCall::Stop(const absl::Status& status) { EndEarly(status); }
+void GenerateCall::Stop(const absl::Status& status) {
+  EndEarly(status);
+  {
+    MutexLock lock(&mu_);
+    if (id_ == 0) return;
+  }
+  // An engine that hangs would not say so.
+  writes_.Finish(ToGrpcStatus(status, {{}, {{"phase", PhaseName(phase_)}}, {}}));
+}
 
 void GenerateCall::EndEarly(absl::Status reason) {
   RequestId id = 0;

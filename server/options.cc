@@ -99,7 +99,7 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
                   "How long running streams may go on after SIGTERM")
       ->check(kCount);
   app->add_option("--step-timeout-seconds", options->step_timeout_seconds,
-                  "A step that lasts longer ends the server; 0: 120 on a GPU, never on a CPU")
+                  "A step that lasts longer ends the server; 0: 120 on a GPU, 600 on a CPU")
       ->check(kCount);
   app->add_option("--log-level", options->log_level, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));

@@ -23,7 +23,8 @@ struct ServerOptions {
   RequestLimits requests;
   EdgeLimits edge;
   int drain_seconds = 30;
-  // A step that lasts longer ends the server; 0: 120 s on a GPU, never on a CPU.
+  // A step, or a task of the prompt pool, that lasts longer ends the server; 0: 120 s on a GPU, 600
+  // on a CPU.
   int step_timeout_seconds = 0;
   // Called once when that happens, after streams were told: the process should end at once, as the
   // engine thread cannot be joined.

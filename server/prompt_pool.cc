@@ -50,6 +50,11 @@ void PromptPool::Post(Lane lane, Task task) {
   wake_.NotifyAll();
 }
 
+PromptPool::Progress PromptPool::progress() const {
+  MutexLock lock(&mu_);
+  return {num_finished_, num_running_ > 0};
+}
+
 PromptPool::Queue* PromptPool::NextQueue(Lane lane) {
   if (lane == Lane::kLong && !queue(Lane::kLong).empty()) return &queue(Lane::kLong);
   return queue(Lane::kShort).empty() ? nullptr : &queue(Lane::kShort);
@@ -66,8 +71,13 @@ void PromptPool::Main(Lane lane) {
       if (next == nullptr) return;
       task = std::move(next->front());
       next->pop_front();
+      ++num_running_;
     }
     Run(task);
+    task = {};
+    MutexLock lock(&mu_);
+    --num_running_;
+    ++num_finished_;
   }
 }
 

@@ -32,6 +32,14 @@ class PromptPool {
   ~PromptPool();
 
   void Post(Lane lane, Task task);
+
+  // How far the work has come; busy: a task runs.
+  struct Progress {
+    int64_t num_finished = 0;
+    bool busy = false;
+  };
+  Progress progress() const;
+
   // Runs what is queued, then joins; tasks posted later are dropped. Call from one thread.
   void Stop();
 
@@ -43,8 +51,10 @@ class PromptPool {
   Queue* NextQueue(Lane lane) FOLIO_REQUIRES(mu_);
   Queue& queue(Lane lane) FOLIO_REQUIRES(mu_) { return queues_[static_cast<size_t>(lane)]; }
 
-  Mutex mu_;
+  mutable Mutex mu_;
   CondVar wake_;
+  int64_t num_finished_ FOLIO_GUARDED_BY(mu_) = 0;
+  int num_running_ FOLIO_GUARDED_BY(mu_) = 0;
   std::array<Queue, 2> queues_ FOLIO_GUARDED_BY(mu_);
   bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;

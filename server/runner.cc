@@ -11,19 +11,16 @@
 #include <thread>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/edge/edge.h"
 #include "server/metrics_listener.h"
 #include "server/services.h"
-#include "server/step_watchdog.h"
 
 namespace folio::server {
 namespace {
 
 constexpr const char* kServices[] = {"folio.v1.Inference", "folio.v1.Documents", "folio.v1.Text",
                                      "folio.v1.Control"};
-constexpr int kDeviceStepTimeoutSeconds = 120;
 // For the last statuses to reach their clients, after the streams were told to end.
 constexpr std::chrono::seconds kLastWrites{2};
 
@@ -66,7 +63,14 @@ struct Runner::State {
   State(ServerOptions o, EngineFactory f, Clock clock)
       : options(std::move(o)),
         factory(std::move(f)),
-        context(options, std::move(clock), &metrics) {}
+        context(options, std::move(clock), &metrics) {
+    context.on_hang = [this](const std::string& what) {
+      spdlog::critical("{}: the process ends", what);
+      SetReady(false);
+      server->GetHealthCheckService()->SetServingStatus("liveness", false);
+      context.pump.StopAll(absl::UnavailableError(absl::StrCat(what, ", the server restarts")));
+    };
+  }
 
   void SetReady(bool ready) {
     grpc::HealthCheckServiceInterface* health = server->GetHealthCheckService();
@@ -80,7 +84,6 @@ struct Runner::State {
   absl::Status WritePortFile() const;
   // All calls have ended afterwards.
   void StopServer();
-  void WatchSteps();
 
   const ServerOptions options;
   const EngineFactory factory;
@@ -95,7 +98,6 @@ struct Runner::State {
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<Edge> edge;
-  std::unique_ptr<StepWatchdog> watchdog;
 };
 
 Runner::Runner(ServerOptions options, EngineFactory factory, Clock clock)
@@ -107,7 +109,6 @@ Runner::Runner(ServerOptions options, EngineFactory factory, Clock clock)
 // Calls end first, then what works for them, then the engine; its last events still find the pump.
 Runner::~Runner() {
   State& s = *state_;
-  s.watchdog.reset();
   s.StopServer();
   s.metrics_listener.reset();
   s.context.pool.Stop();
@@ -150,22 +151,6 @@ absl::Status Runner::State::StartMetrics() {
   if (!started.ok()) return started.status();
   metrics_listener = *std::move(started);
   return absl::OkStatus();
-}
-
-void Runner::State::WatchSteps() {
-  int seconds = options.step_timeout_seconds;
-  if (seconds == 0 && absl::StartsWith(engine->info().backend, "cuda")) {
-    seconds = kDeviceStepTimeoutSeconds;
-  }
-  if (seconds == 0 || !options.on_stall) return;
-  watchdog = std::make_unique<StepWatchdog>(engine.get(), std::chrono::seconds(seconds), [=, this] {
-    spdlog::critical("no step has ended for {} s: the device hangs", seconds);
-    SetReady(false);
-    context.pump.StopAll(absl::UnavailableError("the device hangs, the server restarts"));
-    context.streams.WaitUntilZero(std::chrono::steady_clock::now() + kLastWrites,
-                                  [] { return false; });
-    options.on_stall();
-  });
 }
 
 absl::Status Runner::State::WritePortFile() const {
@@ -214,7 +199,6 @@ absl::Status Runner::LoadModel() {
   s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
   s.context.set_engine(s.engine.get());
   LogModel(*s.engine, s.edge->port());
-  s.WatchSteps();
   s.SetReady(true);
   return absl::OkStatus();
 }

@@ -1,13 +1,20 @@
 #include "server/service_context.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/upload_expiry.h"
 
 namespace folio::server {
 namespace {
 
+// A step of a large model over a large batch takes seconds on a CPU.
+constexpr int kDeviceStepTimeoutSeconds = 120;
+constexpr int kHostStepTimeoutSeconds = 600;
+// For the last statuses to reach their clients.
+constexpr std::chrono::seconds kLastWords{2};
 constexpr std::chrono::milliseconds kHurryPoll{20};
 constexpr std::chrono::milliseconds kLoadingRetry{2000};
 constexpr std::chrono::milliseconds kMemoryRetry{1000};
@@ -44,13 +51,35 @@ ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
       pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {}
 
 void ServiceContext::KeepHouse(SteadyTime now) {
-  if (Engine* engine = this->engine()) DeleteExpiredUploads(engine, now);
+  Engine* const engine = this->engine();
+  if (engine == nullptr) return;
+  CheckLiveness(*engine, now);
+  DeleteExpiredUploads(engine, now);
+  trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy);
 }
 
 std::chrono::milliseconds ServiceContext::RetryDelay() const {
   const Engine* engine = this->engine();
   const int waiting = engine == nullptr ? 0 : engine->Stats().waiting;
   return rate.RetryDelay(waiting + num_preparing.load(), clock());
+}
+
+void ServiceContext::CheckLiveness(const Engine& engine, SteadyTime now) {
+  if (!options.on_stall) return;
+  if (stalled_.has_value()) {
+    if (now - *stalled_ >= kLastWords && !std::exchange(gave_up_, true)) options.on_stall();
+    return;
+  }
+  if (!liveness_.has_value()) {
+    const bool gpu = absl::StartsWith(engine.info().backend, "cuda");
+    const int usual = gpu ? kDeviceStepTimeoutSeconds : kHostStepTimeoutSeconds;
+    const int seconds = options.step_timeout_seconds;
+    liveness_.emplace(std::chrono::seconds(seconds == 0 ? usual : seconds));
+  }
+  const auto what = liveness_->Stalled(engine.Stats(), pool.progress(), now);
+  if (!what.has_value()) return;
+  stalled_ = now;
+  on_hang(*what);
 }
 
 grpc::Status ServiceContext::CheckLoaded() const {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -10,7 +11,9 @@
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
 #include "server/event_pump.h"
+#include "server/liveness.h"
 #include "server/memory_budget.h"
+#include "server/memory_trim.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/prompt_pool.h"
@@ -39,6 +42,11 @@ class ServiceContext {
   // Before the pump, which works with it at once.
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
+  // Pump thread only.
+  MemoryTrim trim_;
+  std::optional<Liveness> liveness_;
+  std::optional<SteadyTime> stalled_;
+  bool gave_up_ = false;
 
  public:
   ServiceContext(const ServerOptions& options, Clock clock, Metrics* metrics);
@@ -46,6 +54,10 @@ class ServiceContext {
   // The engine, or nullptr while the model is loading. The engine stays until all calls have ended.
   Engine* engine() const { return engine_.load(std::memory_order_acquire); }
   void set_engine(Engine* engine) { engine_.store(engine, std::memory_order_release); }
+
+  // Called on the pump thread when engine or prompt pool hang: streams are ended, and
+  // options.on_stall ends the process a moment later.
+  std::function<void(const std::string& what)> on_hang;
 
   // New work is refused from now on.
   void StartDrain() { draining_.store(true); }
@@ -76,6 +88,7 @@ class ServiceContext {
  private:
   std::chrono::milliseconds RetryDelay() const;
   void KeepHouse(SteadyTime now);
+  void CheckLiveness(const Engine& engine, SteadyTime now);
 };
 
 }  // namespace folio::server

@@ -129,9 +129,9 @@ class Engine {
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
 
-  // A request that is held back keeps its cache and gives its place in the batch to others, until
-  // it is let go on: then it is the first to get one. For readers that are slow. Unknown ids are
-  // ignored.
+  // A request that is held back gives its place in the batch to others until it is let go on: then
+  // it is the first to get one. It keeps its cache, unless others need that memory: then it fails
+  // with ABORTED. For readers that are slow. Unknown ids are ignored.
   virtual void HoldBack(RequestId id) = 0;
   virtual void LetGoOn(RequestId id) = 0;
 

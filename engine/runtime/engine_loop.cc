@@ -169,8 +169,17 @@ void EngineLoop::AdmitWaiting() {
       if (passed != nullptr && ++passed->times_passed >= kMaxTimesPassed) break;
       continue;
     }
+    if (!held_back_.empty()) {
+      // What nobody reads makes room for who waits.
+      Cancel(held_back_.front()->sequence.id,
+             absl::AbortedError("the client reads nothing, and others need the memory"));
+      it = waiting_.begin();
+      passed = nullptr;
+      rendition_pending = false;
+      continue;
+    }
     // Those will free memory when they end; what fits may go first, a few times.
-    if (!running_.empty() || !held_back_.empty() || rendition_pending) {
+    if (!running_.empty() || rendition_pending) {
       if (passed == nullptr) passed = generation;
       if (passed->times_passed >= kMaxTimesPassed) break;
       continue;

@@ -158,6 +158,20 @@ TEST_F(EngineLoopTest, ARequestHeldBackGivesItsPlaceToOthers) {
   EXPECT_EQ(store_->reserved_bytes(), 0);
 }
 
+TEST_F(EngineLoopTest, WhatIsHeldBackMakesRoomForWhoWaits) {
+  auto slow = Submit(1, Spec(60 * 16, 100));
+  loop_.RunStep();
+  loop_.HoldBack(1);
+  auto small = Submit(2, Spec(16, 2));
+  RunUntilIdle();
+  EXPECT_TRUE(small->completed().has_value());
+  EXPECT_FALSE(slow->ended());
+  auto large = Submit(3, Spec(60 * 16, 2));
+  RunUntilIdle();
+  EXPECT_TRUE(large->completed().has_value());
+  EXPECT_EQ(slow->status().code(), absl::StatusCode::kAborted);
+}
+
 TEST_F(EngineLoopTest, QuestionsShareTheDocumentAndPrefillOnlyThemselves) {
   const DocumentHandle document = Upload("d", 500);
   const int64_t document_bytes = store_->used_page_bytes();

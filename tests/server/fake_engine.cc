@@ -108,11 +108,16 @@ void FakeEngine::EmitTo(Request* request, Event event) {
 void FakeEngine::Cancel(RequestId id, absl::Status reason) {
   MutexLock lock(&mu_);
   const auto it = requests_.find(id);
-  if (it == requests_.end()) return;
+  if (it == requests_.end() || frozen_) return;
   Request& request = it->second;
   if (!request.cancelled.has_value()) request.cancelled = reason;
   EmitTo(&request, FailedEvent{std::move(reason), request.phase});
   changed_.NotifyAll();
+}
+
+void FakeEngine::Freeze() {
+  MutexLock lock(&mu_);
+  frozen_ = true;
 }
 
 void FakeEngine::HoldBack(RequestId id) {

@@ -66,6 +66,8 @@ class FakeEngine final : public Engine {
   void set_stats(const EngineStats& stats);
   void RefuseSubmit(absl::Status status);
   void HoldPrefill();
+  // Cancellations have no effect any more.
+  void Freeze();
   // Questions about a document are answered at once, with its text.
   void EchoDocuments();
   // Blocks until `count` requests came in; the spec of the last one of them.
@@ -120,6 +122,7 @@ class FakeEngine final : public Engine {
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
+  bool frozen_ FOLIO_GUARDED_BY(mu_) = false;
   bool echo_ FOLIO_GUARDED_BY(mu_) = false;
   bool draining_ FOLIO_GUARDED_BY(mu_) = false;
   int num_appends_ FOLIO_GUARDED_BY(mu_) = 0;

@@ -1,0 +1,77 @@
+#include "server/liveness.h"
+
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "tests/server/test_server.h"
+
+namespace folio::testing {
+namespace {
+
+using server::Liveness;
+using server::PromptPool;
+
+EngineStats Stats(bool busy, double last_step) {
+  EngineStats stats;
+  stats.busy = busy;
+  stats.last_step_unix_seconds = last_step;
+  return stats;
+}
+
+SteadyTime At(int ms) { return SteadyTime{} + std::chrono::milliseconds(ms); }
+
+TEST(Liveness, OnlyABusyEngineWithoutStepsStalls) {
+  Liveness liveness(std::chrono::milliseconds(1000));
+  const auto stalled = [&](bool busy, double last_step, int ms) {
+    return liveness.Stalled(Stats(busy, last_step), {}, At(ms)).has_value();
+  };
+  EXPECT_FALSE(stalled(true, 1, 0));
+  EXPECT_FALSE(stalled(true, 1, 999));
+  EXPECT_FALSE(stalled(true, 2, 1500));  // a step has ended
+  EXPECT_FALSE(stalled(true, 2, 2499));
+  EXPECT_TRUE(stalled(true, 2, 2500));
+  EXPECT_FALSE(stalled(false, 2, 9000));  // idle: nothing is expected
+  EXPECT_FALSE(stalled(true, 2, 9500));
+}
+
+TEST(Liveness, SoDoesATaskThatDoesNotEnd) {
+  Liveness liveness(std::chrono::milliseconds(1000));
+  const auto stalled = [&](PromptPool::Progress prompts, int ms) {
+    return liveness.Stalled(Stats(false, 1), prompts, At(ms));
+  };
+  EXPECT_FALSE(stalled({7, true}, 0).has_value());
+  EXPECT_FALSE(stalled({8, true}, 1500).has_value());
+  EXPECT_EQ(stalled({8, true}, 2500), "no task that tokenises has ended for 1 s");
+  EXPECT_FALSE(stalled({8, false}, 3000).has_value());
+}
+
+// The client hears why although the engine does not answer any more.
+TEST(Liveness, AFrozenEngineTurnsHealthAndEndsStreams) {
+  std::promise<void> stalled;
+  server::ServerOptions options;
+  options.step_timeout_seconds = 10;
+  options.on_stall = [&] { stalled.set_value(); };
+  TestServer server(options);
+  Generate call(server.channel(), Ask("hello"));
+  server.engine().WaitForRequest();
+  server.engine().Freeze();
+  server.engine().set_stats(Stats(true, 1));
+  std::atomic<bool> ended{false};
+  std::thread time([&] {
+    while (!ended) {
+      server.clock().Advance(std::chrono::seconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  });
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_NE(status.error_message().find("no step of the engine"), std::string::npos)
+      << status.error_message();
+  stalled.get_future().wait();
+  ended = true;
+  time.join();
+}
+
+}  // namespace
+}  // namespace folio::testing
