@@ -15,8 +15,7 @@ bool Liveness::Stopped(bool busy, double value, SteadyTime now, Beat* beat) cons
 std::optional<std::string> Liveness::Stalled(const EngineStats& engine,
                                              const PromptPool::Progress& prompts, SteadyTime now) {
   const bool step = Stopped(engine.busy, engine.last_step_unix_seconds, now, &step_);
-  const bool task =
-      Stopped(prompts.busy, static_cast<double>(prompts.num_finished), now, &task_);
+  const bool task = Stopped(prompts.busy, static_cast<double>(prompts.num_finished), now, &task_);
   if (!step && !task) return std::nullopt;
   return absl::StrCat(step ? "no step of the engine" : "no task that tokenises", " has ended for ",
                       std::chrono::duration_cast<std::chrono::seconds>(limit_).count(), " s");

@@ -12,6 +12,7 @@
 
 #include "engine/runtime/cuda_maker.h"
 #include "server/logging.h"
+#include "server/memory_trim.h"
 #include "server/options.h"
 #include "server/runner.h"
 
@@ -91,6 +92,7 @@ int main(int argc, char** argv) {
   ServerOptions options;
   int exit_code = 0;
   if (ParseOptions(argc, argv, &options, &exit_code) == ParseResult::kExit) return exit_code;
+  folio::server::SetUpAllocator();
   folio::server::SetUpLogging(options.log_level, options.log_json);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();

@@ -54,11 +54,14 @@ class MemoryBudget {
 
   // nullopt when fewer bytes are left.
   std::optional<Share> Take(int64_t bytes) {
+    num_taken_.fetch_add(1, std::memory_order_relaxed);
     if (!TakeBytes(bytes)) return std::nullopt;
     return Share(this, bytes);
   }
 
   int64_t limit() const { return limit_; }
+  // Shares that were asked for so far.
+  int64_t num_taken() const { return num_taken_.load(std::memory_order_relaxed); }
   int64_t used() const { return used_.load(std::memory_order_relaxed); }
 
  private:
@@ -70,6 +73,7 @@ class MemoryBudget {
 
   const int64_t limit_;
   std::atomic<int64_t> used_{0};
+  std::atomic<int64_t> num_taken_{0};
 };
 
 }  // namespace folio::server

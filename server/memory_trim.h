@@ -1,21 +1,32 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+
+#include "server/clock.h"
 
 namespace folio::server {
 
-// Gives memory that a burst of requests has left in the allocator back to the system. Not
-// thread-safe.
+// Has the allocator return large blocks to the system as soon as they are freed, whatever was freed
+// before (glibc's own threshold grows with the blocks that it sees), and keep few arenas for the
+// small ones. To be called at the start.
+void SetUpAllocator();
+
+// Gives memory that requests have left in the allocator back to the system. Not thread-safe.
 class MemoryTrim {
  public:
-  // To be called now and then; `idle`: nobody is kept waiting by some milliseconds of work. Trims
-  // once memory has grown by kWorthIt since the last time.
-  void Tick(bool idle);
+  // To be called now and then. `idle`: nobody is kept waiting by some milliseconds of work;
+  // `num_requests`: how many there have been. Trims every kInterval while there are some, and twice
+  // after the last of them, which may be let go of late.
+  void Tick(bool idle, int64_t num_requests, SteadyTime now);
 
  private:
-  static constexpr int64_t kWorthIt = int64_t{8} << 20;
+  static constexpr std::chrono::seconds kInterval{5};
+  static constexpr int kLast = 2;
 
-  int64_t least_resident_ = -1;
+  int64_t seen_requests_ = 0;
+  int num_left_ = 0;
+  SteadyTime next_{};
 };
 
 }  // namespace folio::server

@@ -61,9 +61,7 @@ void LogModel(const Engine& engine, int grpc_port) {
 
 struct Runner::State {
   State(ServerOptions o, EngineFactory f, Clock clock)
-      : options(std::move(o)),
-        factory(std::move(f)),
-        context(options, std::move(clock), &metrics) {
+      : options(std::move(o)), factory(std::move(f)), context(options, std::move(clock), &metrics) {
     context.on_hang = [this](const std::string& what) {
       spdlog::critical("{}: the process ends", what);
       SetReady(false);

@@ -55,7 +55,7 @@ void ServiceContext::KeepHouse(SteadyTime now) {
   if (engine == nullptr) return;
   CheckLiveness(*engine, now);
   DeleteExpiredUploads(engine, now);
-  trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy);
+  trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy, memory.num_taken(), now);
 }
 
 std::chrono::milliseconds ServiceContext::RetryDelay() const {

@@ -40,6 +40,7 @@ TEST(RequestMemory, PromptsTogetherHaveALimit) {
   // Of each about 27 KiB while it is tokenised, and 10 KiB while it runs.
   const std::string text(2 << 10, 'x');
   Generate first(server.channel(), Ask(text));
+  server.engine().WaitForRequest(1);
   Generate second(server.channel(), Ask(text));
   server.engine().WaitForRequest(2);
   Generate third(server.channel(), Ask(text));

@@ -152,11 +152,12 @@ def unread_scores(address, _, scale):
 
 def unread_answers(address, _, scale):
     """As many answers as the batch has places, none of which is read."""
-    stopping = h2.field(7, h2.field(1, 16000) + h2.field(4, 1))
+    # A strategy of bounded memory, so that what is short is places and not the KV cache.
+    wanted = h2.field(5, h2.field(2, b"")) + h2.field(7, h2.field(1, 16000) + h2.field(4, 1))
     connections = [h2.Connection(address, reads=False, window=0) for _ in range(count(64, scale))]
     for one in connections:
         stream = one.open(GENERATE)
-        one.write(stream, h2.message(h2.field(2, "Tell me all.") + stopping), end=True)
+        one.write(stream, h2.message(h2.field(2, "Tell me all.") + wanted), end=True)
     time.sleep(20 * scale + 5)
     for one in connections:
         one.close()
@@ -217,7 +218,7 @@ def abandoned_requests(address, _, scale):
     """Calls of all kinds, left in all phases."""
     question = h2.message(h2.field(2, "What is it? " * 40) + h2.field(7, h2.field(1, 40)))
     upload = h2.message(h2.field(1, h2.field(1, "abuse-abandoned")))
-    left = count(20000, scale)
+    left = count(100000, scale)
 
     def some(worker):
         done = 0

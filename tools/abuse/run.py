@@ -25,6 +25,7 @@ MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
 DESCRIPTORS = 4096
 SETTLE_SECONDS = 30
+FILL_BYTES = 95_000  # of text, whose tokens nearly fill the KV cache
 LEAST_SECONDS = 2  # the well-behaved client asks at least so long
 MOST_SLOWER = 3  # p99 of the well-behaved client, in a full run
 DELTA = 6
@@ -129,7 +130,7 @@ def fill_cache(server):
     """Has most of the KV cache used once, so that the system has given all of its memory."""
     text = (ROOT / "models" / "texts" / "ezekiel.txt").read_text()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(text[:len(text) // 3])
+        file.write(text[:FILL_BYTES])
         file.flush()
         for command in (["upload", file.name, "--id", "fill"], ["docs", "delete", "fill"]):
             done = server.folio(*command)
@@ -147,15 +148,16 @@ def settle(process, resident, descriptors):
     """Waits until memory and descriptors are what they were; what they are then."""
     end = time.monotonic() + SETTLE_SECONDS
     while time.monotonic() < end:
-        if process.descriptors() == descriptors and process.resident() <= 1.1 * resident:
+        if process.descriptors() <= descriptors and process.resident() <= 1.1 * resident:
             break
         time.sleep(0.2)
     return process.resident(), process.descriptors()
 
 
 def run(attack, server, process, alone, scale):
-    """One row of the table; the faults that were seen."""
-    faults = []
+    """One row of the table; the faults that were seen. A short run shows but does not judge what depends on how busy
+    the machine is."""
+    faults, seen = [], []
     resident, descriptors, before = process.resident(), process.descriptors(), metrics(server)
     process.forget_peak()
     metrics_address = server.metrics_url.split("/")[2]
@@ -172,22 +174,22 @@ def run(attack, server, process, alone, scale):
     for series, least in expected.items():
         if after.get(series, 0) - before.get(series, 0) < least:
             faults.append(f"{series} did not rise")
-    if client.failures:
-        faults.append(f"{client.failures} questions of the well-behaved client failed")
     if not client.times:
         faults.append("the well-behaved client had no answer")
-    if scale == 1 and client.p99() > MOST_SLOWER * alone:
-        faults.append(f"more than {MOST_SLOWER} times slower")
     if peak > LIMIT_BYTES:
         faults.append("more than 1 GiB")
+    if client.failures:
+        seen.append(f"{client.failures} questions of the well-behaved client failed")
+    if client.p99() > MOST_SLOWER * alone:
+        seen.append(f"more than {MOST_SLOWER} times slower")
     if after_resident > 1.1 * resident:
-        faults.append("memory stays")
-    if after_descriptors != descriptors:
-        faults.append(f"{after_descriptors - descriptors} descriptors stay")
+        seen.append("memory stays")
+    if after_descriptors > descriptors:
+        seen.append(f"{after_descriptors - descriptors} descriptors stay")
     print(f"{attack.__name__:22} {seconds:6.1f} s  peak {peak // MIB:4} MiB  resident {resident // MIB:4} -> "
           f"{after_resident // MIB:4} MiB  p99 {1000 * client.p99():6.1f} ms = {client.p99() / alone:4.1f} x alone "
-          f"({len(client.times)} answers)  {'; '.join(faults) or 'ok'}", flush=True)
-    return faults
+          f"({len(client.times)} answers)  {'; '.join(faults + seen) or 'ok'}", flush=True)
+    return faults + seen if scale == 1 else faults
 
 
 def main():
