@@ -39,8 +39,8 @@ v1::Heartbeat::Phase ToProto(Phase phase) {
 // Of a request until its tokens are known: the message, and what makes them of it.
 int64_t MemoryFor(const v1::GenerateRequest& request, const Tokenizer& tokenizer) {
   const v1::DocumentQuery& question = request.document();
-  const auto num_ids =
-      static_cast<size_t>(request.prompt_token_ids().ids_size() + question.token_ids().ids_size());
+  const auto num_ids = static_cast<size_t>(request.prompt_token_ids().ids_size()) +
+                       static_cast<size_t>(question.token_ids().ids_size());
   const size_t text_bytes = request.prompt().size() + question.text().size();
   return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * num_ids +
                               tokenizer.encode_bytes_per_byte() * text_bytes);

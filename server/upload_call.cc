@@ -253,9 +253,9 @@ grpc::Status UploadCall::Append(const std::string& field,
 }
 
 grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Status& status) {
-  const grpc::Status answer = absl::IsInvalidArgument(status)
-                                  ? BadField(field, std::string(status.message()))
-                                  : ToGrpcStatus(status, {"REQUEST_MEMORY", {}, {}});
+  grpc::Status answer = absl::IsInvalidArgument(status)
+                            ? BadField(field, std::string(status.message()))
+                            : ToGrpcStatus(status, {"REQUEST_MEMORY", {}, {}});
   {
     MutexLock lock(&mu_);
     says_why_ = true;

@@ -127,7 +127,7 @@ absl::Status AskOnce(const AskFlags& flags, client::Client& client,
   client::CallOptions options{.cancel = invocation.cancel};
   if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
   AnswerView view(invocation);
-  const absl::Status status = client.Generate(
+  absl::Status status = client.Generate(
       request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
   view.EndLine();
   return status;
