@@ -24,7 +24,7 @@ from running_server import RunningServer  # noqa: E402
 MIB = 1 << 20
 LIMIT_BYTES = 1024 * MIB
 DESCRIPTORS = 4096
-SETTLE_SECONDS = 30
+SETTLE_SECONDS, SHORT_SETTLE_SECONDS = 30, 5
 FILL_BYTES = 95_000  # of text, whose tokens nearly fill the KV cache
 LEAST_SECONDS = 2  # the well-behaved client asks at least so long
 MOST_SLOWER = 3  # p99 of the well-behaved client, in a full run
@@ -151,9 +151,9 @@ def metrics(server):
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[:1] != "#")}
 
 
-def settle(process, resident, descriptors):
+def settle(process, resident, descriptors, seconds):
     """Waits until memory and descriptors are what they were; what they are then."""
-    end = time.monotonic() + SETTLE_SECONDS
+    end = time.monotonic() + seconds
     while time.monotonic() < end:
         if process.descriptors() <= descriptors and process.resident() <= 1.1 * resident:
             break
@@ -176,7 +176,8 @@ def run(attack, server, process, alone, scale):
     if server.process.poll() is not None:
         raise RuntimeError(f"{attack.__name__}: the server has ended:\n{server.log()[-2000:]}")
     peak = process.peak()
-    after_resident, after_descriptors = settle(process, resident, descriptors)
+    after_resident, after_descriptors = settle(process, resident, descriptors,
+                                                SETTLE_SECONDS if scale == 1 else SHORT_SETTLE_SECONDS)
     after = metrics(server)
     for series, least in expected.items():
         if after.get(series, 0) - before.get(series, 0) < least:
