@@ -151,6 +151,15 @@ EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
   return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kNoMemory;
 }
 
+bool EngineLoop::MayRoomBeMadeFor(const Generation& generation) const {
+  const Rendition* rendition = generation.rendition;
+  const bool of_rendition = rendition != nullptr && !rendition->complete();
+  int64_t room = store_->capacity_bytes() - store_->reserved_bytes();
+  for (const Generation* held_back : held_back_) room += held_back->sequence.reserved_bytes;
+  return !held_back_.empty() &&
+         room >= scheduler_.BytesNeeded(of_rendition ? rendition->sequence : generation.sequence);
+}
+
 void EngineLoop::AdmitWaiting() {
   bool rendition_pending = false;
   Generation* passed = nullptr;  // the first one that memory is short for
@@ -169,8 +178,7 @@ void EngineLoop::AdmitWaiting() {
       if (passed != nullptr && ++passed->times_passed >= kMaxTimesPassed) break;
       continue;
     }
-    if (!held_back_.empty()) {
-      // What nobody reads makes room for who waits.
+    if (MayRoomBeMadeFor(*generation)) {
       Cancel(held_back_.front()->sequence.id,
              absl::AbortedError("the client reads nothing, and others need the memory"));
       it = waiting_.begin();
@@ -179,7 +187,7 @@ void EngineLoop::AdmitWaiting() {
       continue;
     }
     // Those will free memory when they end; what fits may go first, a few times.
-    if (!running_.empty() || rendition_pending) {
+    if (!running_.empty() || !held_back_.empty() || rendition_pending) {
       if (passed == nullptr) passed = generation;
       if (passed->times_passed >= kMaxTimesPassed) break;
       continue;

@@ -107,6 +107,8 @@ class EngineLoop {
   void AdmitReturning();
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
+  // Whether the memory of requests that are held back is what it lacks.
+  bool MayRoomBeMadeFor(const Generation& generation) const;
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.
   void Commit(const std::vector<ScheduledTokens>& step);
   // Whether the next step can be planned before this one is finished: what it draws decides nothing

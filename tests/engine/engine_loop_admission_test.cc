@@ -1,0 +1,93 @@
+// The order in which requests get memory and places, and what readers that are slow give up.
+#include <algorithm>
+
+#include "tests/engine/engine_loop_fixture.h"
+
+namespace folio::test {
+namespace {
+
+using AdmissionOrder = EngineLoopTest;
+
+TEST_F(AdmissionOrder, WhatFitsPassesWhatDoesNotAFewTimes) {
+  auto running = Submit(1, Spec(60 * 16, 300));
+  auto large = Submit(2, Spec(60 * 16, 2));
+  std::vector<std::shared_ptr<Recorder>> small;
+  for (RequestId id = 3; id < 15; ++id) small.push_back(Submit(id, Spec(16, 2)));
+  const auto num_done = [&small] {
+    return std::count_if(small.begin(), small.end(), [](const auto& r) { return r->ended(); });
+  };
+  for (int step = 0; step < 100; ++step) loop_.RunStep();
+  ASSERT_FALSE(running->ended());
+  EXPECT_EQ(num_done(), 8);
+  EXPECT_FALSE(large->ended());
+  RunUntilIdle();
+  EXPECT_TRUE(large->completed().has_value());
+  EXPECT_EQ(num_done(), 12);
+}
+
+TEST_F(AdmissionOrder, ARequestHeldBackGivesItsPlaceToOthers) {
+  constexpr RequestId kMaxRunning = 4;  // of the fixture
+  std::vector<std::shared_ptr<Recorder>> slow;
+  for (RequestId id = 1; id <= kMaxRunning; ++id) slow.push_back(Submit(id, Spec(5, 50)));
+  loop_.RunStep();
+  auto other = Submit(100, Spec(5, 5));
+  loop_.RunStep();
+  EXPECT_EQ(loop_.num_waiting(), 1);
+  const int64_t used = store_->used_page_bytes();
+  for (RequestId id = 1; id <= kMaxRunning; ++id) loop_.HoldBack(id);
+  EXPECT_EQ(store_->used_page_bytes(), used);
+  RunUntilIdle();
+  EXPECT_TRUE(other->completed().has_value());
+  for (const auto& recorder : slow) EXPECT_FALSE(recorder->ended());
+  // Who comes back is the first to get a place.
+  for (RequestId id = 101; id < 101 + 2 * kMaxRunning; ++id) Submit(id, Spec(5, 100));
+  loop_.RunStep();
+  loop_.LetGoOn(1);
+  loop_.LetGoOn(99);  // unknown
+  loop_.Cancel(101, absl::CancelledError("gone"));
+  loop_.RunStep();
+  EXPECT_EQ(loop_.num_running(), 4);
+  EXPECT_EQ(loop_.num_waiting(), 4);
+  loop_.Cancel(2, absl::CancelledError("gone"));
+  RunUntilIdle();
+  EXPECT_EQ(slow[0]->completed()->usage.completion_tokens, 50);
+  EXPECT_EQ(slow[0]->text(), std::string(50, 'f'));
+  EXPECT_EQ(slow[1]->status().code(), absl::StatusCode::kCancelled);
+  for (RequestId id = 3; id <= kMaxRunning; ++id) loop_.LetGoOn(id);
+  RunUntilIdle();
+  for (size_t n = 2; n < slow.size(); ++n) EXPECT_TRUE(slow[n]->completed().has_value());
+  EXPECT_EQ(store_->used_page_bytes(), 0);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(AdmissionOrder, WhatIsHeldBackMakesRoomForWhoWaits) {
+  auto slow = Submit(1, Spec(60 * 16, 100));
+  loop_.RunStep();
+  loop_.HoldBack(1);
+  auto small = Submit(2, Spec(16, 2));
+  RunUntilIdle();
+  EXPECT_TRUE(small->completed().has_value());
+  EXPECT_FALSE(slow->ended());
+  auto large = Submit(3, Spec(60 * 16, 2));
+  RunUntilIdle();
+  EXPECT_TRUE(large->completed().has_value());
+  EXPECT_EQ(slow->status().code(), absl::StatusCode::kAborted);
+}
+
+TEST_F(AdmissionOrder, NobodyIsFailedInVain) {
+  const DocumentHandle document = Upload("d", 50 * 16);
+  auto slow = Submit(1, Spec(10 * 16, 100));
+  loop_.RunStep();
+  loop_.HoldBack(1);
+  // Even without the one held back there is no room beside the document.
+  auto large = Submit(2, Spec(60 * 16, 2));
+  RunUntilIdle();
+  EXPECT_FALSE(slow->ended());
+  loop_.LetGoOn(1);
+  RunUntilIdle();
+  EXPECT_TRUE(slow->completed().has_value());
+  EXPECT_EQ(large->status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+}  // namespace
+}  // namespace folio::test
