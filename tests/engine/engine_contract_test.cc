@@ -1,13 +1,12 @@
 // What every Engine promises (engine/runtime/engine.h): the same tests for the real one and for the
 // fake one that the tests of the server talk to.
-#include <functional>
-#include <map>
-#include <random>
+#include <ostream>
 #include <thread>
 
 #include "engine/runtime/engine.h"
 #include "gtest/gtest.h"
 #include "tests/engine/event_recorder.h"
+#include "tests/engine/random_caller.h"
 #include "tests/engine/test_model.h"
 #include "tests/engine/test_seed.h"
 #include "tests/server/fake_engine.h"
@@ -21,6 +20,8 @@ struct Kind {
   // Lets a request that was submitted come to its end.
   void (*answer)(Engine*, RequestId);
 };
+
+void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name; }
 
 std::unique_ptr<Engine> MakeReal(EngineOptions options) {
   options.model_dir = TestData("../models/folio-tiny");
@@ -133,6 +134,29 @@ TEST_P(EngineContract, ACancelledRequestFailsWithTheReason) {
   EXPECT_EQ(sink->status(), absl::CancelledError("the client is gone"));
   engine_->Cancel(*id, absl::CancelledError("again"));
   engine_->Cancel(12345, absl::CancelledError("unknown"));
+}
+
+TEST_P(EngineContract, ARequestThatIsHeldBackEndsOnceItIsLetGoOn) {
+  const auto sink = std::make_shared<Recorder>();
+  const auto id = engine_->Submit(Spec(), sink);
+  ASSERT_TRUE(id.ok()) << id.status();
+  for (const RequestId one : {*id, *id, RequestId{12345}}) engine_->HoldBack(one);
+  for (const RequestId one : {*id, *id, RequestId{12345}}) engine_->LetGoOn(one);
+  GetParam().answer(engine_.get(), *id);
+  sink->WaitForEnd();
+  EXPECT_TRUE(sink->completed().has_value()) << sink->status();
+  engine_->HoldBack(*id);  // it is over
+  engine_->LetGoOn(*id);
+}
+
+TEST_P(EngineContract, ARequestThatIsHeldBackIsCancelledLikeAnyOther) {
+  const auto sink = std::make_shared<Recorder>();
+  const auto id = engine_->Submit(Spec(5, 4000), sink);
+  ASSERT_TRUE(id.ok()) << id.status();
+  engine_->HoldBack(*id);
+  engine_->Cancel(*id, absl::CancelledError("the client is gone"));
+  sink->WaitForEnd();
+  EXPECT_EQ(sink->status(), absl::CancelledError("the client is gone"));
 }
 
 TEST_P(EngineContract, DrainingRefusesWhatIsNewAndLetsTheRestEnd) {
@@ -346,76 +370,6 @@ TEST_P(EngineContract, TheAttachmentStaysWithItsDocument) {
   EXPECT_TRUE(engine_->DeleteDocument(document).ok());
   EXPECT_EQ(Open("book").attachment, nullptr);
 }
-
-// Threads that open, fill, ask and delete documents of the same few ids, at random. Only the one
-// who made a document appends to it, under the handle that it got: all that the document ever has
-// are these tokens.
-class RandomCaller {
- public:
-  RandomCaller(Engine* engine, int number) : engine_(engine), random_(TestSeed() + number) {}
-
-  void Step() {
-    const std::string id(1, static_cast<char>('x' + Below(3)));
-    switch (Below(6)) {
-      case 0:
-        return Delete(id);
-      case 1:
-        return Ask(id);
-      default:
-        return Append(id);
-    }
-  }
-
- private:
-  struct Mine final : DocumentAttachment {
-    int64_t num_tokens = 0;
-  };
-  int Below(int bound) { return static_cast<int>(random_() % bound); }
-
-  void Append(const std::string& id) {
-    const auto fresh = std::make_shared<Mine>();
-    const auto opened = engine_->OpenDocument(id, {}, fresh);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    if (opened->attachment == fresh) mine_[id] = {opened->handle, fresh};
-    const auto found = mine_.find(id);
-    if (found == mine_.end()) return;
-    const auto& [handle, document] = found->second;
-    // Another thread may have deleted it: refused then, and no more.
-    if (Below(2) == 0) engine_->FollowDocument(handle, std::make_shared<Recorder>()).IgnoreError();
-    if (Below(4) == 0) engine_->PauseDocument(handle);
-    const int count = 1 + Below(9);
-    if (engine_->AppendToDocument(handle, std::vector<int32_t>(count, 5)).ok()) {
-      document->num_tokens += count;
-    }
-    if (Below(6) == 0) engine_->FinishDocument(handle).IgnoreError();
-    if (const auto info = engine_->GetDocument(id); info && info->handle == handle) {
-      EXPECT_EQ(info->attachment, document);
-      EXPECT_EQ(info->known_tokens, document->num_tokens);
-      EXPECT_LE(info->prefilled_tokens, info->known_tokens);
-    }
-  }
-
-  void Ask(const std::string& id) {
-    const auto info = engine_->GetDocument(id);
-    if (!info) return;
-    GenerateSpec spec;
-    spec.tokens = {5};
-    spec.stop.max_new_tokens = 2;
-    spec.document = info->handle;
-    const auto asked = engine_->Submit(std::move(spec), std::make_shared<Recorder>());
-    if (asked.ok() && Below(2) == 0) engine_->Cancel(*asked, absl::CancelledError("enough"));
-  }
-
-  void Delete(const std::string& id) {
-    if (const auto info = engine_->GetDocument(id)) {
-      engine_->DeleteDocument(info->handle).IgnoreError();
-    }
-  }
-
-  Engine* const engine_;
-  std::mt19937_64 random_;
-  std::map<std::string, std::pair<DocumentHandle, std::shared_ptr<Mine>>> mine_;
-};
 
 TEST_P(EngineContract, WhatManyCallersDoToAFewDocumentsIsNotMixed) {
   constexpr int kCallers = 4;
