@@ -206,6 +206,7 @@ void Runner::Drain(const std::function<bool()>& hurry) {
   s.SetReady(false);
   s.context.StartDrain();
   if (s.engine != nullptr) s.engine->StopAdmission();
+  if (s.edge != nullptr) s.edge->Drain();
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(s.options.drain_seconds);
   if (!s.context.streams.WaitUntilZero(deadline, hurry)) {

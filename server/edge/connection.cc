@@ -13,18 +13,19 @@ constexpr size_t kReadBytes = 64 << 10;
 // Others get their turn.
 constexpr int kMaxReads = 8;
 // RFC 9113, section 7.
+constexpr char kNoError = 0x0;
 constexpr char kEnhanceYourCalm = 0xb;
 
 bool WouldWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
 // Source: RFC 9113, section 6.8. The last stream is the highest there can be: calls that ended are
 // not to be sent again.
-std::string GoAway(const std::string& reason) {
+std::string GoAway(char code, const std::string& reason) {
   const std::string why = reason.substr(0, 200);
   std::string frame(9, '\0');
   frame[2] = static_cast<char>(8 + why.size());
   frame[3] = static_cast<char>(FrameType::kGoAway);
-  frame += std::string("\x7f\xff\xff\xff\0\0\0", 7) + kEnhanceYourCalm;
+  frame += std::string("\x7f\xff\xff\xff\0\0\0", 7) + code;
   frame += why;
   return frame;
 }
@@ -69,16 +70,21 @@ bool Connection::Move(SteadyTime now) {
     guard_.FromServer(bytes);
     return true;
   });
+  if (asks_to_leave_) AskToLeave();
   if (!was_idle || !idle()) idle_since_ = now;
   return up && down && !to_client_.shut;
 }
 
 void Connection::Refuse(const absl::Status& why) {
   refusal_ = why;
-  if (!guard_.between_server_frames() || !to_client_.waiting.empty()) return;
-  const std::string frame = GoAway(std::string(why.message()));
-  Send(client_.get(), frame, &to_client_);
+  if (!CanSendFrame()) return;
+  Send(client_.get(), GoAway(kEnhanceYourCalm, std::string(why.message())), &to_client_);
   ::shutdown(client_.get(), SHUT_WR);
+}
+
+void Connection::AskToLeave() {
+  asks_to_leave_ = !CanSendFrame();
+  if (!asks_to_leave_) Send(client_.get(), GoAway(kNoError, "the server is draining"), &to_client_);
 }
 
 uint32_t Connection::client_events() const {

@@ -29,6 +29,9 @@ class Connection {
   bool Move(SteadyTime now);
   // Tells the client why, as far as HTTP/2 allows it here, and stops reading.
   void Refuse(const absl::Status& why);
+  // Tells the client, as soon as HTTP/2 allows it, to make its next calls on another connection.
+  // Those that run go on.
+  void AskToLeave();
 
   // What to wait for: EPOLLIN, EPOLLOUT.
   uint32_t client_events() const;
@@ -56,6 +59,7 @@ class Connection {
   template <typename Look>
   bool MoveOne(int from, int to, Flow* flow, Look look);
   static bool Send(int to, std::string_view bytes, Flow* flow);
+  bool CanSendFrame() const { return guard_.between_server_frames() && to_client_.waiting.empty(); }
 
   const Fd client_;
   const Fd server_;
@@ -64,6 +68,7 @@ class Connection {
   SteadyTime idle_since_;
   FrameGuard guard_;
   absl::Status refusal_;
+  bool asks_to_leave_ = false;  // not sent yet
   Flow to_server_;
   Flow to_client_;
 };

@@ -106,13 +106,39 @@ Edge::Edge(const EdgeLimits& limits, Clock clock, Handover handover)
 
 void Edge::Stop() {
   if (!thread_.joinable()) return;
+  Order(&Orders::end);
+  thread_.join();
+}
+
+void Edge::Drain() { Order(&Orders::drain); }
+
+void Edge::Order(bool Orders::*what) {
   {
     MutexLock lock(&mu_);
-    ending_ = true;
+    orders_.*what = true;
   }
   const uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
-  thread_.join();
+}
+
+void Edge::FollowOrders() {
+  uint64_t count = 0;
+  (void)!::read(wake_.get(), &count, sizeof(count));
+  Orders orders;
+  {
+    MutexLock lock(&mu_);
+    orders = std::exchange(orders_, {});
+  }
+  if (orders.drain) {
+    for (auto& [id, connection] : connections_) {
+      connection->AskToLeave();
+      WatchBoth(id, *connection, /*is_new=*/false);
+    }
+  }
+  if (orders.end) {
+    listeners_.sockets.clear();
+    end_ = std::chrono::steady_clock::now() + kLastWrites;
+  }
 }
 
 int Edge::num_connections() const {
@@ -123,11 +149,6 @@ int Edge::num_connections() const {
 ClosedConnections Edge::closed() const {
   MutexLock lock(&mu_);
   return closed_;
-}
-
-bool Edge::Ending() {
-  MutexLock lock(&mu_);
-  return ending_;
 }
 
 void Edge::Count(const std::string& why) {
@@ -152,16 +173,22 @@ void Edge::Watch(int fd, uint32_t events, uint64_t id, bool is_new) const {
   ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
 }
 
+void Edge::WatchBoth(uint64_t id, const Connection& connection, bool is_new) const {
+  Watch(connection.client_fd(), connection.client_events(), id, is_new);
+  Watch(connection.server_fd(), connection.server_events(), id, is_new);
+}
+
 void Edge::Main() {
   std::array<epoll_event, kMaxEvents> events;
   SteadyTime next_sweep = std::chrono::steady_clock::now();
-  SteadyTime end = SteadyTime::max();
   for (;;) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), kMaxEvents,
                                    static_cast<int>(kSweepInterval.count()));
     for (int n = 0; n < count; ++n) {
       const uint64_t id = events[static_cast<size_t>(n)].data.u64;
-      if (id >= kFirstConnection) {
+      if (id == kWake) {
+        FollowOrders();
+      } else if (id >= kFirstConnection) {
         OnEvents(id);
       } else if (id >= kFirstListener && id - kFirstListener < listeners_.sockets.size()) {
         Accept(listeners_.sockets[id - kFirstListener].get());
@@ -172,12 +199,7 @@ void Edge::Main() {
       Sweep();
       next_sweep = now + kSweepInterval;
     }
-    if (end == SteadyTime::max() && Ending()) {
-      listeners_.sockets.clear();
-      wake_.Close();
-      end = now + kLastWrites;
-    }
-    if (end != SteadyTime::max() && (connections_.empty() || now >= end)) return;
+    if (end_.has_value() && (connections_.empty() || now >= *end_)) return;
   }
 }
 
@@ -208,8 +230,7 @@ void Edge::Accept(int listener) {
     const uint64_t id = next_id_++;
     auto& connection = connections_[id] = std::make_unique<Connection>(
         std::move(client), std::move(outer), host, limits_.connection, clock_());
-    Watch(connection->client_fd(), connection->client_events(), id, /*is_new=*/true);
-    Watch(connection->server_fd(), connection->server_events(), id, /*is_new=*/true);
+    WatchBoth(id, *connection, /*is_new=*/true);
     ++of_address_[host];
     {
       MutexLock lock(&mu_);
@@ -252,8 +273,7 @@ void Edge::OnEvents(uint64_t id) {
     Close(it, connection.refusal().ok() ? "" : "abuse");
     return;
   }
-  Watch(connection.client_fd(), connection.client_events(), id, /*is_new=*/false);
-  Watch(connection.server_fd(), connection.server_events(), id, /*is_new=*/false);
+  WatchBoth(id, connection, /*is_new=*/false);
 }
 
 void Edge::Sweep() {

@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -36,6 +37,9 @@ class Edge {
                                                      const EdgeLimits& limits, Clock clock,
                                                      Handover handover);
   ~Edge() { Stop(); }
+  // Asks the clients of all connections to make their next calls on other ones. It still listens:
+  // a new connection is told by gRPC that the server is leaving, as health checks are.
+  void Drain();
   // Listens no more, waits a moment for what gRPC has closed to be sent, and closes everything.
   void Stop();
 
@@ -62,9 +66,16 @@ class Edge {
   // Old ones that never said anything; the one that holds most, if all hold too much.
   void Sweep();
   void Watch(int fd, uint32_t events, uint64_t id, bool is_new) const;
+  void WatchBoth(uint64_t id, const Connection& connection, bool is_new) const;
   Connections::iterator Close(Connections::iterator connection, const std::string& why);
   void Count(const std::string& why);
-  bool Ending();
+  // What other threads want of this one.
+  struct Orders {
+    bool drain = false;
+    bool end = false;
+  };
+  void Order(bool Orders::*what);
+  void FollowOrders();
 
   const EdgeLimits limits_;
   const Clock clock_;
@@ -77,9 +88,10 @@ class Edge {
   Connections connections_;
   std::map<std::string, int> of_address_;
   uint64_t next_id_;
+  std::optional<SteadyTime> end_;  // when it is closed at the latest, once it listens no more
 
   mutable Mutex mu_;
-  bool ending_ FOLIO_GUARDED_BY(mu_) = false;
+  Orders orders_ FOLIO_GUARDED_BY(mu_);
   int num_connections_ FOLIO_GUARDED_BY(mu_) = 0;
   ClosedConnections closed_ FOLIO_GUARDED_BY(mu_);
   std::thread thread_;

@@ -37,6 +37,7 @@ absl::Status FrameGuard::FromClient(std::string_view bytes, SteadyTime now) {
 }
 
 void FrameGuard::FromServer(std::string_view bytes) {
+  server_has_begun_ = true;
   from_server_.Scan(
       bytes,
       [&](const FrameHeader& frame) {

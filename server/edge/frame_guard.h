@@ -34,8 +34,8 @@ class FrameGuard {
   int num_streams() const { return static_cast<int>(streams_.size()); }
   // Of messages that have begun and not ended.
   int64_t partial_message_bytes() const { return partial_bytes_; }
-  // Whether a frame of somebody else could follow the server's.
-  bool between_server_frames() const { return from_server_.between_frames(); }
+  // Whether a frame of somebody else could follow the server's, whose SETTINGS come first.
+  bool between_server_frames() const { return server_has_begun_ && from_server_.between_frames(); }
 
  private:
   struct Stream {
@@ -62,6 +62,7 @@ class FrameGuard {
   absl::Status status_;
   size_t preface_bytes_ = 0;
   bool has_begun_ = false;
+  bool server_has_begun_ = false;
   FrameScanner from_client_;
   FrameScanner from_server_;
   Streams streams_;

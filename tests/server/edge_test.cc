@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <list>
+#include <thread>
 
 #include "tests/server/test_server.h"
 
@@ -36,15 +38,17 @@ class RawClient {
     return ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
+  // What comes next; empty: the server has closed.
+  std::string Read() {
+    char buffer[4096];
+    const ssize_t count = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
+    return {buffer, static_cast<size_t>(std::max<ssize_t>(count, 0))};
+  }
   // What comes until the server closes.
   std::string ReadToEnd() {
     std::string all;
-    char buffer[4096];
-    for (;;) {
-      const ssize_t count = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
-      if (count <= 0) return all;
-      all.append(buffer, static_cast<size_t>(count));
-    }
+    for (std::string more = Read(); !more.empty(); more = Read()) all += more;
+    return all;
   }
 
  private:
@@ -130,6 +134,28 @@ TEST(Edge, AbuseClosesItsConnectionAndNoOther) {
   bad.ReadToEnd();
   server.engine().Emit(Completed(1));
   EXPECT_TRUE(good.Finish().ok());
+}
+
+// Source: RFC 9113, section 6.8.
+TEST(Edge, ADrainAsksClientsToLeaveAndLetsTheirCallsEnd) {
+  TestServer server;
+  const auto channel = server.TcpChannel();
+  Generate running(channel, Ask("hello"));
+  EXPECT_TRUE(running.Next().has_accepted());
+  RawClient idle(server.runner().grpc_port());
+  idle.Begin();
+  std::thread drain([&] { server.runner().Drain([] { return false; }); });
+  // GOAWAY with the highest stream there can be and NO_ERROR. gRPC sends its own when the last call
+  // has ended.
+  std::string received;
+  while (received.find(std::string("\7\0\0\0\0\0\x7f\xff\xff\xff\0\0\0\0", 14)) == received.npos) {
+    const std::string more = idle.Read();
+    ASSERT_FALSE(more.empty());
+    received += more;
+  }
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(running.Finish().ok());
+  drain.join();
 }
 
 TEST(Edge, BytesPassUnchangedInBothDirections) {
