@@ -1,9 +1,11 @@
 #include "client/channel.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 
@@ -52,6 +54,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions&
                        " is ready: none listens, or its model is loading, or it is stopping"));
     }
   }
+}
+
+void LeaveOutGrpcLog() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
 }  // namespace folio::client

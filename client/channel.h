@@ -18,4 +18,9 @@ namespace folio::client {
 // Errors: UNAVAILABLE if no server is ready in time, CANCELLED. Thread-safe.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions& options);
 
+// For programs whose standard error people read: leaves out gRPC's own log lines (a proxy that
+// serves no health, an address that does not answer), unless GRPC_VERBOSITY asks for them. What
+// matters of them is in the status of a call.
+void LeaveOutGrpcLog();
+
 }  // namespace folio::client

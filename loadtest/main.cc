@@ -68,6 +68,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  folio::client::LeaveOutGrpcLog();
   try {
     return Main(argc, argv);
   } catch (const std::exception& error) {  // of the libraries that read the command line and write

@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "client/channel.h"
 #include "client/cli/cli.h"
 #include "client/cli/interrupt.h"
 
 int main(int argc, char** argv) {
+  folio::client::LeaveOutGrpcLog();
   const folio::cli::InterruptWatcher interrupt;
   folio::cli::Console console{.in = std::cin, .out = std::cout, .err = std::cerr};
   console.err_is_terminal = isatty(STDERR_FILENO) == 1;
