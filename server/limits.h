@@ -19,7 +19,7 @@ struct ConnectionLimits {
   // RST_STREAM, PING, SETTINGS, PRIORITY and empty frames: so many at once, and each second.
   int control_frame_burst = 5000;
   int control_frames_per_second = 1000;
-  // Of one message; longer ones are for gRPC to refuse.
+  // Of one message; gRPC is told the same, and refuses longer ones.
   uint64_t max_message_bytes = uint64_t{4} << 20;
   // Of messages that have begun and not ended: four of the largest.
   int64_t max_partial_message_bytes = int64_t{16} << 20;
@@ -57,7 +57,7 @@ struct MetricsLimits {
   // Without a byte, half a request sent or not.
   unsigned idle_seconds = 10;
   // Of one request with all its headers.
-  size_t request_bytes = size_t{32} << 10;
+  size_t max_request_bytes = size_t{32} << 10;
 };
 
 }  // namespace folio::server

@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 #include "server/edge/listen.h"
-#include "server/limits.h"
 
 namespace folio::server {
 namespace {
@@ -51,17 +50,17 @@ MHD_Result OnRequest(void* listener, MHD_Connection* connection, const char* pat
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
-    const std::string& address, std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
+    const std::string& address, const MetricsLimits& limits,
+    std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
   FOLIO_ASSIGN_OR_RETURN(Listeners listeners, ListenOn(address, "--metrics-listen"));
   std::unique_ptr<MetricsListener> listener(new MetricsListener(std::move(sources)));
   listener->port_ = listeners.port;
-  constexpr MetricsLimits kLimits;
   listener->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, OnRequest, listener.get(),
       MHD_OPTION_LISTEN_SOCKET, listeners.sockets.front().get(), MHD_OPTION_CONNECTION_LIMIT,
-      kLimits.max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, kLimits.max_connections_per_peer,
-      MHD_OPTION_CONNECTION_TIMEOUT, kLimits.idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-      kLimits.request_bytes, MHD_OPTION_END);
+      limits.max_connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, limits.max_connections_per_peer,
+      MHD_OPTION_CONNECTION_TIMEOUT, limits.idle_seconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+      limits.max_request_bytes, MHD_OPTION_END);
   if (listener->daemon_ == nullptr) {
     return absl::UnavailableError(
         absl::StrCat("cannot serve metrics on ", address, "; see --metrics-listen"));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "server/limits.h"
 
 struct MHD_Daemon;
 namespace prometheus {
@@ -19,7 +20,8 @@ class MetricsListener {
  public:
   // Errors: INVALID_ARGUMENT, UNAVAILABLE when the address cannot be bound.
   static absl::StatusOr<std::unique_ptr<MetricsListener>> Start(
-      const std::string& address, std::vector<std::shared_ptr<prometheus::Collectable>> sources);
+      const std::string& address, const MetricsLimits& limits,
+      std::vector<std::shared_ptr<prometheus::Collectable>> sources);
   ~MetricsListener();
 
   int port() const { return port_; }

@@ -6,16 +6,12 @@
 #include <vector>
 
 #include "server/edge/listen_address.h"
+#include "server/flag_checks.h"
+#include "server/limit_flags.h"
 #include "server/version.h"
 
 namespace folio::server {
 namespace {
-
-const CLI::Range kAtLeastOne(1, 1 << 30);
-const CLI::Range kCount(0, 1 << 30);
-
-// A number of bytes, or one with a unit: KB is 1000 bytes, KiB is 1024.
-const CLI::AsSizeValue kSize(/*kb_is_1000=*/true);
 
 // HOST:PORT or [IPv6]:PORT.
 const CLI::Validator kAddress(
@@ -50,14 +46,6 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--prefill-share-tokens", engine->prefill_share_tokens,
                   "Most tokens of a step for one prefill while others wait; 0: half of them")
       ->check(kCount);
-  app->add_option("--max-running-requests", engine->max_running_requests, "Requests in the batch")
-      ->check(kAtLeastOne);
-  app->add_option("--max-queued-requests", engine->max_queued_requests,
-                  "Requests that may wait; more are refused with a retry delay")
-      ->check(kAtLeastOne);
-  app->add_option("--max-context-tokens", engine->max_context_tokens,
-                  "Longest document, question and answer together")
-      ->check(CLI::PositiveNumber);
 }
 
 void AddServerFlags(CLI::App* app, ServerOptions* options) {
@@ -66,35 +54,6 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
   app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off")
       ->check(CLI::IsMember({"off"}) | kAddress);
   app->add_option("--port-file", options->port_file, "File that the bound ports are written to");
-  app->add_option("--max-new-tokens-limit", options->max_new_tokens, "Longest answer in tokens")
-      ->check(kAtLeastOne);
-  app->add_option("--max-document-bytes", options->max_document_bytes,
-                  "Largest document, like 64MiB")
-      ->check(CLI::PositiveNumber)
-      ->transform(kSize);
-  app->add_option("--max-documents", options->engine.max_documents, "Documents held at a time")
-      ->check(kAtLeastOne);
-  app->add_option("--max-connections", options->edge.max_connections,
-                  "Connections at a time, fewer if file descriptors are short; a new one takes the "
-                  "place of an idle one")
-      ->check(kAtLeastOne);
-  app->add_option("--max-connections-per-peer", options->edge.max_connections_per_peer,
-                  "Connections of one address; raise it behind a proxy")
-      ->check(kAtLeastOne);
-  app->add_option("--max-request-memory-bytes", options->requests.max_memory_bytes,
-                  "Messages and tokens of all requests together, outside the KV cache")
-      ->check(CLI::PositiveNumber)
-      ->transform(kSize);
-  app->add_option("--max-stream-buffer-bytes", options->requests.max_stream_buffer_bytes,
-                  "Events held for a client that does not read, before its request is held back")
-      ->check(CLI::PositiveNumber)
-      ->transform(kSize);
-  app->add_option("--slow-reader-seconds", options->requests.slow_reader_seconds,
-                  "How long a client may leave a write unread before its stream is ended")
-      ->check(kAtLeastOne);
-  app->add_option("--upload-expiry-seconds", options->requests.upload_expiry_seconds,
-                  "An upload without a byte for so long is deleted")
-      ->check(kAtLeastOne);
   app->add_option("--drain-seconds", options->drain_seconds,
                   "How long running streams may go on after SIGTERM")
       ->check(kCount);
@@ -114,6 +73,12 @@ std::string WithDashes(std::string argument) {
   return argument;
 }
 
+ParseResult Refuse(const std::string& why, int* exit_code) {
+  std::fprintf(stderr, "folio-server: %s; see --help\n", why.c_str());
+  *exit_code = 1;
+  return ParseResult::kExit;
+}
+
 }  // namespace
 
 ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* options,
@@ -123,6 +88,7 @@ ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* optio
   app.option_defaults()->always_capture_default();
   AddEngineFlags(&app, &options->engine);
   AddServerFlags(&app, options);
+  AddLimitFlags(&app, options);
   std::vector<std::string> arguments;
   for (int i = argc - 1; i > 0; --i) arguments.push_back(WithDashes(argv[i]));  // CLI11 wants so
   try {
@@ -131,10 +97,10 @@ ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* optio
     *exit_code = app.exit(done);
     return ParseResult::kExit;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "folio-server: %s; see --help\n", error.what());
-    *exit_code = 1;
-    return ParseResult::kExit;
+    return Refuse(error.what(), exit_code);
   }
+  const absl::Status fits = FitLimits(app, options);
+  if (!fits.ok()) return Refuse(std::string(fits.message()), exit_code);
   return ParseResult::kRun;
 }
 

@@ -19,9 +19,9 @@ struct ServerOptions {
   // A little less than a message, which also carries the other fields.
   int64_t max_inline_prompt_bytes = (int64_t{4} << 20) - (64 << 10);
   int64_t max_document_bytes = int64_t{1} << 30;
-  int max_receive_message_bytes = 4 << 20;
   RequestLimits requests;
   EdgeLimits edge;
+  MetricsLimits metrics;
   int drain_seconds = 30;
   // A step, or a task of the prompt pool, that lasts longer ends the server; 0: 120 s on a GPU, 600
   // on a CPU.
@@ -36,8 +36,7 @@ struct ServerOptions {
 enum class ParseResult { kRun, kExit };
 
 // Reads the command line; --kv-bytes and --kv_bytes are the same flag. On kExit `exit_code` is set:
-// 0 after
-// --help and --version, 1 after a bad flag, which one line on stderr has explained.
+// 0 after --help and --version, 1 after a bad flag, which one line on stderr has explained.
 ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* options, int* exit_code);
 
 }  // namespace folio::server

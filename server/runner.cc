@@ -25,7 +25,7 @@ constexpr const char* kServices[] = {"folio.v1.Inference", "folio.v1.Documents",
 constexpr std::chrono::seconds kLastWrites{2};
 
 void SetArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
-  builder->SetMaxReceiveMessageSize(options.max_receive_message_bytes);
+  builder->SetMaxReceiveMessageSize(static_cast<int>(options.edge.connection.max_message_bytes));
   // 1.51 counts a compressed message before it inflates.
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
@@ -143,7 +143,7 @@ int Runner::metrics_port() const { return state_->metrics_port(); }
 absl::Status Runner::State::StartMetrics() {
   if (options.metrics_listen == "off") return absl::OkStatus();
   auto started = MetricsListener::Start(
-      options.metrics_listen,
+      options.metrics_listen, options.metrics,
       {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
        Metrics::EdgeCollectable(edge.get())});
   if (!started.ok()) return started.status();

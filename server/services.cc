@@ -45,7 +45,7 @@ void FillModel(const EngineInfo& info, v1::ModelInfo* model) {
 }
 
 void FillLimits(const ServerOptions& options, v1::ServerLimits* limits) {
-  limits->set_max_receive_message_bytes(options.max_receive_message_bytes);
+  limits->set_max_receive_message_bytes(options.edge.connection.max_message_bytes);
   limits->set_max_inline_prompt_bytes(options.max_inline_prompt_bytes);
   limits->set_max_document_bytes(options.max_document_bytes);
   limits->set_max_context_tokens(options.engine.max_context_tokens);

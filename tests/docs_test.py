@@ -239,6 +239,42 @@ def commands(text):
     return found
 
 
+# ---- docs/limits.md ----
+
+def bytes_of(number):
+    """'4 MiB' and '64' as numbers."""
+    value, _, unit = number.partition(" ")
+    return int(value) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[unit]
+
+
+def documented_limits(text):
+    """{flag: default} of the tables whose rows are limit, flag, default and reason."""
+    rows = re.findall(r"^\| [^|]+ \| `(--[\w-]+)` \| ([^|]+) \| [^|]+ \|$", text, re.M)
+    return {flag: bytes_of(default) for flag, default in rows}
+
+
+def limits_of_help(text):
+    """{flag: default} of the group of limits of folio-server --help."""
+    group = re.split(r"^Limits:\n", text, flags=re.M)[1].split("\n\n")[0]
+    return {flag: int(default) for flag, default in re.findall(r"^  (--[\w-]+) .*=(\d+)$", group, re.M)}
+
+
+class Limits(unittest.TestCase):
+    def test_the_page_has_every_limit_with_its_default(self):
+        server = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", "")) / "folio-server"
+        if not server.is_file():
+            self.skipTest("FOLIO_BIN_DIR does not name a folder with folio-server")
+        helped = subprocess.run([server, "--help"], capture_output=True, text=True, check=True, timeout=60).stdout
+        limits = limits_of_help(helped)
+        self.assertGreater(len(limits), 20)
+        self.assertEqual(documented_limits((ROOT / "docs/limits.md").read_text()), limits)
+
+    def test_the_checks_can_fail(self):
+        self.assertEqual(documented_limits("| a | `--a-b` | 4 KiB | why |\n| b | `--c` | 7 | why |\n"), {"--a-b": 4096, "--c": 7})
+        self.assertEqual(limits_of_help("Options:\n  --x INT=1\nLimits:\n  --a INT:INT in [1 - 9]=7\n     Text\n\nMore:\n"),
+                         {"--a": 7})
+
+
 class Commands(unittest.TestCase):
     def test_help_lists_every_command_of_dev(self):
         listed, known = dev_commands()

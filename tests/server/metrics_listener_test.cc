@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <prometheus/counter.h>
 #include <prometheus/registry.h>
 #include <sys/socket.h>
@@ -18,7 +19,10 @@ class MetricsListenerTest : public ::testing::Test {
  protected:
   MetricsListenerTest() {
     prometheus::BuildCounter().Name("folio_test").Register(*registry_).Add({}).Increment(7);
-    listener_ = *MetricsListener::Start("127.0.0.1:0", {registry_});
+    Restart({});
+  }
+  void Restart(const MetricsLimits& limits) {
+    listener_ = *MetricsListener::Start("127.0.0.1:0", limits, {registry_});
   }
 
   // Sends the bytes from an address of its own.
@@ -68,10 +72,40 @@ TEST_F(MetricsListenerTest, HalfSentRequestsHoldNobodyUp) {
   EXPECT_NE(Get("/metrics").find("folio_test 7"), std::string::npos);
 }
 
+TEST_F(MetricsListenerTest, ConnectionsBeyondTheLimitOfAnAddressAreClosed) {
+  Restart({.max_connections_per_peer = 1});
+  const Fd first = Send("GET /metrics HTTP/1.1\r\nHost:", "127.0.0.2");
+  EXPECT_EQ(Get("/metrics", "127.0.0.2"), "");
+  EXPECT_NE(Get("/metrics", "127.0.0.3").find("folio_test 7"), std::string::npos);
+}
+
+TEST_F(MetricsListenerTest, ConnectionsBeyondTheLimitWaitForRoom) {
+  Restart({.max_connections = 1});
+  Fd first = Send("GET /metrics HTTP/1.1\r\nHost:", "127.0.0.2");
+  const Fd second = Send("GET /metrics HTTP/1.0\r\n\r\n", "127.0.0.3");
+  pollfd answered = {second.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&answered, 1, /*timeout=*/100), 0) << "an answer in spite of the limit";
+  first.Close();
+  EXPECT_NE(Receive(second).find("folio_test 7"), std::string::npos);
+}
+
+TEST_F(MetricsListenerTest, AConnectionThatSaysNothingIsClosed) {
+  Restart({.idle_seconds = 1});
+  EXPECT_EQ(Receive(Send("GET /metrics HTTP/1.1\r\nHost:")), "");  // returns at the end
+}
+
+TEST_F(MetricsListenerTest, ALongRequestIsRefused) {
+  Restart({.max_request_bytes = 4096});
+  const std::string answer =
+      Receive(Send("GET /metrics HTTP/1.0\r\nX: " + std::string(5000, 'x') + "\r\n\r\n"));
+  EXPECT_EQ(answer.find("200 OK"), std::string::npos) << answer;
+  EXPECT_NE(Get("/metrics").find("folio_test 7"), std::string::npos);
+}
+
 TEST_F(MetricsListenerTest, AddressesInUseAndBadOnesAreErrors) {
   const std::string taken = "127.0.0.1:" + std::to_string(listener_->port());
-  EXPECT_EQ(MetricsListener::Start(taken, {}).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(MetricsListener::Start("127.0.0.1:70000", {}).status().code(),
+  EXPECT_EQ(MetricsListener::Start(taken, {}, {}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(MetricsListener::Start("127.0.0.1:70000", {}, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

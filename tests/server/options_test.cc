@@ -4,22 +4,10 @@
 
 #include <vector>
 
+#include "tests/server/parsed_options.h"
+
 namespace folio::server {
 namespace {
-
-struct Parsed {
-  ParseResult result;
-  ServerOptions options;
-  int exit_code = -1;
-};
-
-Parsed Parse(std::vector<const char*> arguments) {
-  arguments.insert(arguments.begin(), "folio-server");
-  Parsed parsed;
-  parsed.result = ParseOptions(static_cast<int>(arguments.size()), arguments.data(),
-                               &parsed.options, &parsed.exit_code);
-  return parsed;
-}
 
 TEST(Options, DashesAndUnderscoresAreTheSame) {
   const Parsed parsed = Parse({"--model=/m_1", "--kv_bytes=1000", "--max-queued-requests", "5",

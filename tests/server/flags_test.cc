@@ -1,0 +1,176 @@
+// Every flag of the command line: it is read, it is checked, and --help says its default.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <ostream>
+#include <regex>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/parsed_options.h"
+
+namespace folio::server {
+namespace {
+
+struct Flag {
+  const char* name;
+  const char* value;
+  const char* bad;
+  std::function<std::string(const ServerOptions&)> get;
+  const char* read = nullptr;  // what `value` becomes, if it is not that
+};
+std::ostream& operator<<(std::ostream& out, const Flag& flag) { return out << flag.name; }
+
+#define FOLIO_GET(field) [](const ServerOptions& o) { return absl::StrCat(o.field); }
+
+const Flag kFlags[] = {
+    {"--device", "cuda", "tpu", FOLIO_GET(engine.device)},
+    {"--threads", "3", "-1", FOLIO_GET(engine.num_threads)},
+    {"--page-tokens", "32", "x", FOLIO_GET(engine.page_tokens)},
+    {"--cpu-isa", "portable", "sse", FOLIO_GET(engine.cpu_isa)},
+    {"--kv-dtype", "bf16", "fp64", FOLIO_GET(engine.kv_dtype)},
+    {"--kv-bytes", "2KiB", "-1", FOLIO_GET(engine.kv_bytes), "2048"},
+    {"--step-tokens", "64", "-1", FOLIO_GET(engine.step_tokens)},
+    {"--prefill-share-tokens", "16", "-1", FOLIO_GET(engine.prefill_share_tokens)},
+    {"--listen", "localhost:7", "localhost", FOLIO_GET(listen)},
+    {"--metrics-listen", "off", "on", FOLIO_GET(metrics_listen)},
+    {"--drain-seconds", "0", "-1", FOLIO_GET(drain_seconds)},
+    {"--step-timeout-seconds", "9", "-1", FOLIO_GET(step_timeout_seconds)},
+    {"--log-level", "debug", "loud", FOLIO_GET(log_level)},
+    {"--max-running-requests", "7", "0", FOLIO_GET(engine.max_running_requests)},
+    {"--max-queued-requests", "7", "0", FOLIO_GET(engine.max_queued_requests)},
+    {"--max-context-tokens", "7", "0", FOLIO_GET(engine.max_context_tokens)},
+    {"--max-new-tokens-limit", "7", "0", FOLIO_GET(max_new_tokens)},
+    {"--max-documents", "7", "0", FOLIO_GET(engine.max_documents)},
+    {"--max-document-bytes", "7KiB", "0", FOLIO_GET(max_document_bytes), "7168"},
+    {"--max-inline-prompt-bytes", "7KiB", "0", FOLIO_GET(max_inline_prompt_bytes), "7168"},
+    {"--max-request-memory-bytes", "7GiB", "0", FOLIO_GET(requests.max_memory_bytes), "7516192768"},
+    {"--max-stream-buffer-bytes", "7KiB", "0", FOLIO_GET(requests.max_stream_buffer_bytes), "7168"},
+    {"--slow-reader-seconds", "7", "0", FOLIO_GET(requests.slow_reader_seconds)},
+    {"--upload-expiry-seconds", "7", "0", FOLIO_GET(requests.upload_expiry_seconds)},
+    {"--max-connections", "700", "0", FOLIO_GET(edge.max_connections)},
+    {"--max-connections-per-peer", "7", "0", FOLIO_GET(edge.max_connections_per_peer)},
+    {"--handshake-seconds", "7", "0", FOLIO_GET(edge.handshake_seconds)},
+    {"--max-partial-bytes", "70MiB", "0", FOLIO_GET(edge.max_partial_message_bytes), "73400320"},
+    {"--max-message-bytes", "7MiB", "2GiB", FOLIO_GET(edge.connection.max_message_bytes),
+     "7340032"},
+    {"--max-connection-partial-bytes", "7MiB", "0",
+     FOLIO_GET(edge.connection.max_partial_message_bytes), "7340032"},
+    {"--max-header-block-bytes", "7KiB", "0", FOLIO_GET(edge.connection.max_header_block_bytes),
+     "7168"},
+    {"--max-header-fields", "7", "0", FOLIO_GET(edge.connection.max_header_fields)},
+    {"--max-open-streams", "7", "1", FOLIO_GET(edge.connection.max_open_streams)},
+    {"--control-frame-burst", "7", "0", FOLIO_GET(edge.connection.control_frame_burst)},
+    {"--control-frames-per-second", "7", "0", FOLIO_GET(edge.connection.control_frames_per_second)},
+    {"--metrics-max-connections", "70", "0", FOLIO_GET(metrics.max_connections)},
+    {"--metrics-max-connections-per-peer", "7", "0", FOLIO_GET(metrics.max_connections_per_peer)},
+    {"--metrics-idle-seconds", "7", "0", FOLIO_GET(metrics.idle_seconds)},
+    {"--metrics-max-request-bytes", "7KiB", "100", FOLIO_GET(metrics.max_request_bytes), "7168"},
+};
+
+#undef FOLIO_GET
+
+std::string Help() {
+  ::testing::internal::CaptureStdout();
+  Parse({"--help"});
+  return ::testing::internal::GetCapturedStdout();
+}
+
+class EachFlag : public ::testing::TestWithParam<Flag> {};
+
+TEST_P(EachFlag, IsRead) {
+  const Flag& flag = GetParam();
+  const Parsed parsed = Parse({"--model=/m", flag.name, flag.value});
+  ASSERT_EQ(parsed.result, ParseResult::kRun);
+  EXPECT_EQ(flag.get(parsed.options), flag.read == nullptr ? flag.value : flag.read);
+  EXPECT_NE(flag.get(parsed.options), flag.get(ServerOptions{}))
+      << "another value than the default";
+}
+
+TEST_P(EachFlag, IsNamedWhenItsValueIsRefused) {
+  const Flag& flag = GetParam();
+  ::testing::internal::CaptureStderr();
+  const Parsed parsed = Parse({"--model=/m", absl::StrCat(flag.name, "=", flag.bad).c_str()});
+  const std::string error = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(parsed.result, ParseResult::kExit);
+  EXPECT_EQ(parsed.exit_code, 1);
+  EXPECT_NE(error.find(flag.name), std::string::npos) << error;
+}
+
+TEST_P(EachFlag, HasItsDefaultInTheHelp) {
+  const Flag& flag = GetParam();
+  const std::string help = Help();
+  std::smatch found;
+  // The flag, its other names, its type and what is allowed, all in one line.
+  ASSERT_TRUE(
+      std::regex_search(help, found, std::regex(absl::StrCat("  ", flag.name, "[ ,].*=(.*)"))))
+      << help;
+  EXPECT_EQ(found[1], flag.get(ServerOptions{}));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EachFlag, ::testing::ValuesIn(kFlags), [](const auto& info) {
+  std::string name;
+  for (const char c : std::string(info.param.name)) {
+    if (c != '-') name += c;
+  }
+  return name;
+});
+
+TEST(Flags, AllAreInTheTable) {
+  // Without a default, or a value.
+  std::set<std::string> known = {"--help", "--version", "--model", "--port-file", "--log-json"};
+  for (const Flag& flag : kFlags) known.insert(flag.name);
+  const std::string help = Help();
+  const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");
+  std::set<std::string> listed;
+  for (std::sregex_iterator it(help.begin(), help.end(), flag), end; it != end; ++it) {
+    listed.insert((*it)[1]);
+  }
+  EXPECT_EQ(listed, known);
+}
+
+struct TooMuch {
+  std::vector<const char*> arguments;
+  const char* message;
+};
+class PartsOfLimits : public ::testing::TestWithParam<TooMuch> {};
+
+TEST_P(PartsOfLimits, AreNotLargerThanTheWhole) {
+  std::vector<const char*> arguments = {"--model=/m"};
+  arguments.insert(arguments.end(), GetParam().arguments.begin(), GetParam().arguments.end());
+  ::testing::internal::CaptureStderr();
+  const Parsed parsed = Parse(arguments);
+  const std::string error = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(parsed.result, ParseResult::kExit);
+  EXPECT_EQ(parsed.exit_code, 1);
+  EXPECT_NE(error.find(GetParam().message), std::string::npos) << error;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, PartsOfLimits,
+    ::testing::Values(
+        TooMuch{{"--max-connections=10", "--max-connections-per-peer=11"},
+                "--max-connections-per-peer is 11, more than --max-connections, which is 10"},
+        TooMuch{{"--max-connections-per-peer=2000"}, "--max-connections, which is 1024"},
+        TooMuch{{"--metrics-max-connections-per-peer=257"},
+                "--metrics-max-connections, which is 256"},
+        TooMuch{{"--max-connection-partial-bytes=1GiB"}, "--max-partial-bytes, which is 134217728"},
+        TooMuch{{"--max-message-bytes=17MiB"}, "--max-connection-partial-bytes, which is 16777216"},
+        TooMuch{{"--max-message-bytes=4MiB", "--max-request-memory-bytes=3MiB"},
+                "--max-request-memory-bytes, which is 3145728"},
+        TooMuch{{"--max-inline-prompt-bytes=4MiB"}, "--max-message-bytes less 1/64"}));
+
+TEST(Flags, APartThatIsNotGivenIsLoweredToTheWhole) {
+  const ServerOptions options = Parse({"--model=/m", "--max-connections=10",
+                                       "--metrics-max-connections=9", "--max-partial-bytes=64KiB"})
+                                    .options;
+  EXPECT_EQ(options.edge.max_connections_per_peer, 10);
+  EXPECT_EQ(options.metrics.max_connections_per_peer, 9u);
+  EXPECT_EQ(options.edge.connection.max_partial_message_bytes, 64 << 10);
+  EXPECT_EQ(options.edge.connection.max_message_bytes, 64u << 10);
+  EXPECT_EQ(options.max_inline_prompt_bytes, (64 << 10) - (1 << 10));
+}
+
+}  // namespace
+}  // namespace folio::server
