@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,17 +60,55 @@ absl::StatusOr<std::string> Nfc(std::string_view text) {
 // Characters that stand for no byte stay: such a token can be generated but not read.
 std::string BytesOf(const std::string& token) { return ByteLevelBytes(token).value_or(token); }
 
+// -1: none is named, or the file has no such token.
+int32_t IdOf(const TokenizerJson& file, const std::string& token) {
+  if (token.empty()) return -1;
+  for (const TokenizerJson::AddedToken& added : file.added) {
+    if (added.content == token) return added.id;
+  }
+  for (const auto& [name, id] : file.vocab) {
+    if (name == token) return id;
+  }
+  return -1;
+}
+
+// What the file beside `path` says, if there is one.
+absl::StatusOr<TokenizerConfig> ConfigBeside(const std::string& path) {
+  const std::string config_path =
+      std::filesystem::path(path).replace_filename("tokenizer_config.json").string();
+  const auto text = ReadSmallFile(config_path, kMaxFileBytes);
+  if (absl::IsNotFound(text.status())) return TokenizerConfig{};
+  FOLIO_RETURN_IF_ERROR(text.status());
+  return ParseTokenizerConfig(config_path, *text);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::Open(const std::string& path,
                                                                  int max_vocab_size) {
   FOLIO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxFileBytes));
-  return FromJson(path, text, max_vocab_size);
+  FOLIO_ASSIGN_OR_RETURN(const TokenizerConfig config, ConfigBeside(path));
+  return FromJson(path, text, max_vocab_size, config);
 }
 
-absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::FromJson(const std::string& what,
-                                                                     std::string_view text,
-                                                                     int max_vocab_size) {
+// A model was never taught an end that its tokenizer.json does not have; without the beginning that
+// it was taught it would answer badly.
+absl::StatusOr<BpeTokenizer::Ends> BpeTokenizer::EndsOf(const TokenizerJson& file,
+                                                        const TokenizerConfig& config) {
+  Ends ends = {file.bos_id, IdOf(file, config.eos_token)};
+  if (!config.adds_bos.has_value()) return ends;
+  ends.bos_id = *config.adds_bos ? IdOf(file, config.bos_token) : -1;
+  if (*config.adds_bos && ends.bos_id < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has no token \"", config.bos_token,
+                     "\", the bos_token that tokenizer_config.json puts in front of a text"));
+  }
+  return ends;
+}
+
+absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::FromJson(
+    const std::string& what, std::string_view text, int max_vocab_size,
+    const TokenizerConfig& config) {
   FOLIO_ASSIGN_OR_RETURN(const TokenizerJson file, ParseTokenizerJson(what, text));
   const auto about = [&](const absl::Status& status) {
     return absl::Status(status.code(), absl::StrCat(what, ": ", status.message()));
@@ -81,6 +120,8 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::FromJson(const std::
     return about(absl::InvalidArgumentError(absl::StrCat(
         "has the token id ", last_id, ", the model's vocab_size is ", max_vocab_size)));
   }
+  const auto ends = EndsOf(file, config);
+  if (!ends.ok()) return about(ends.status());
   BpeModel::Source source;
   source.whole_words_first = file.ignore_merges;
   for (const auto& [token, id] : file.vocab) source.vocab.emplace_back(BytesOf(token), id);
@@ -92,14 +133,12 @@ absl::StatusOr<std::unique_ptr<BpeTokenizer>> BpeTokenizer::FromJson(const std::
   auto splitter = TextSplitter::Create(file.patterns);
   if (!splitter.ok()) return about(splitter.status());
   return std::unique_ptr<BpeTokenizer>(
-      new BpeTokenizer(file, *std::move(model), *std::move(splitter)));
+      new BpeTokenizer(file, *ends, *std::move(model), *std::move(splitter)));
 }
 
-BpeTokenizer::BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitter splitter)
-    : model_(std::move(model)),
-      splitter_(std::move(splitter)),
-      nfc_(file.nfc),
-      bos_id_(file.bos_id) {
+BpeTokenizer::BpeTokenizer(const TokenizerJson& file, Ends ends, BpeModel model,
+                           TextSplitter splitter)
+    : model_(std::move(model)), splitter_(std::move(splitter)), nfc_(file.nfc), ends_(ends) {
   FillPieces(file);
   bool cuts = !file.patterns.empty() && StopsAtSpaces(file.patterns.front());
   for (const AddedToken& token : file.added) {

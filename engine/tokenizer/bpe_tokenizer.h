@@ -10,6 +10,7 @@
 #include "engine/tokenizer/bpe_model.h"
 #include "engine/tokenizer/text_splitter.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/tokenizer/tokenizer_config.h"
 #include "engine/tokenizer/tokenizer_json.h"
 
 namespace folio {
@@ -18,20 +19,22 @@ namespace folio {
 // file are never found in a text: what a user writes cannot pose as one.
 class BpeTokenizer final : public Tokenizer {
  public:
-  // `max_vocab_size` is the model's vocab_size: a token id of the file must have an embedding.
-  // Errors: NOT_FOUND; INVALID_ARGUMENT and UNIMPLEMENTED as ParseTokenizerJson.
+  // Reads tokenizer_config.json beside the file, too, if there is one. `max_vocab_size` is the
+  // model's vocab_size: a token id of the file must have an embedding. Errors: NOT_FOUND;
+  // INVALID_ARGUMENT and UNIMPLEMENTED as ParseTokenizerJson and ParseTokenizerConfig.
   static absl::StatusOr<std::unique_ptr<BpeTokenizer>> Open(const std::string& path,
                                                             int max_vocab_size);
   // The same from the text of a file; `what` names it in messages.
   static absl::StatusOr<std::unique_ptr<BpeTokenizer>> FromJson(const std::string& what,
                                                                 std::string_view text,
-                                                                int max_vocab_size);
+                                                                int max_vocab_size,
+                                                                const TokenizerConfig& config = {});
 
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
 
   const std::vector<Piece>& pieces() const override { return pieces_; }
-  int32_t bos_id() const override { return bos_id_; }
-  int32_t eos_id() const override { return -1; }
+  int32_t bos_id() const override { return ends_.bos_id; }
+  int32_t eos_id() const override { return ends_.eos_id; }
   int32_t unk_id() const override { return -1; }
   LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
   SpaceCut space_cut() const override { return space_cut_; }
@@ -42,7 +45,14 @@ class BpeTokenizer final : public Tokenizer {
   absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
                             std::vector<int32_t>* ids) const override;
 
-  BpeTokenizer(const TokenizerJson& file, BpeModel model, TextSplitter splitter);
+  // Token ids, -1: none.
+  struct Ends {
+    int32_t bos_id;
+    int32_t eos_id;
+  };
+  static absl::StatusOr<Ends> EndsOf(const TokenizerJson& file, const TokenizerConfig& config);
+
+  BpeTokenizer(const TokenizerJson& file, Ends ends, BpeModel model, TextSplitter splitter);
   void FillPieces(const TokenizerJson& file);
 
   // Those of one kind, longer ones first.
@@ -66,7 +76,7 @@ class BpeTokenizer final : public Tokenizer {
   const BpeModel model_;
   const TextSplitter splitter_;
   const bool nfc_;
-  const int32_t bos_id_;
+  const Ends ends_;
   SpaceCut space_cut_ = SpaceCut::kNever;
   std::vector<Piece> pieces_;
   // Not special.

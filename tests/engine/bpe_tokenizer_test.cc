@@ -88,6 +88,50 @@ TEST(BpeTokenizer, TakesItsBeginningFromTheTemplate) {
   EXPECT_EQ(*llama3->Decode({{llama3->bos_id()}}), "");
 }
 
+// What transformers makes of a tokenizer_config.json (tests/reference/special_tokens.py).
+TEST(BpeTokenizer, BeginsAndEndsAsTransformersWithATokenizerConfig) {
+  std::ifstream file(GoldenDir() + "/bpe/special_tokens.json");
+  const auto cases = nlohmann::json::parse(file);
+  ASSERT_GT(cases.size(), 10u);
+  for (const auto& test : cases) {
+    const ScratchDir dir;
+    std::filesystem::copy_file(PathOf(test["kind"]), dir.Path("tokenizer.json"));
+    std::ofstream(dir.Path("tokenizer_config.json")) << test["tokenizer_config"];
+    const auto tokenizer = BpeTokenizer::Open(dir.Path("tokenizer.json"), 1000);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const Ids front = test["front"];
+    EXPECT_EQ((*tokenizer)->bos_id(), front.empty() ? -1 : front[0]) << test;
+    EXPECT_EQ((*tokenizer)->eos_id(), test["eos"].get<int32_t>()) << test;
+  }
+}
+
+TEST(BpeTokenizer, AnEndThatTheVocabularyLacksIsNone) {
+  const ScratchDir dir;
+  std::filesystem::copy_file(PathOf("gpt2"), dir.Path("tokenizer.json"));
+  std::ofstream(dir.Path("tokenizer_config.json")) << R"({"eos_token": "<end>"})";
+  EXPECT_EQ((*BpeTokenizer::Open(dir.Path("tokenizer.json"), 1000))->eos_id(), -1);
+}
+
+TEST(BpeTokenizer, ABadTokenizerConfigIsRefusedWithTheField) {
+  const std::pair<const char*, const char*> bad[] = {
+      {"", "no valid JSON"},
+      {"[]", "must be a JSON object"},
+      {R"({"eos_token": 7})", "\"eos_token\" is 7"},
+      {R"({"bos_token": {"text": "x"}})", "\"bos_token\""},
+      {R"({"tokenizer_class": 1})", "\"tokenizer_class\""},
+      {R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": "yes"})", "\"add_bos_token\""},
+      {R"({"tokenizer_class": "LlamaTokenizer"})", "has no token \"<s>\""}};
+  for (const auto& [text, message] : bad) {
+    const ScratchDir dir;
+    std::filesystem::copy_file(PathOf("gpt2"), dir.Path("tokenizer.json"));
+    std::ofstream(dir.Path("tokenizer_config.json")) << text;
+    const auto status = BpeTokenizer::Open(dir.Path("tokenizer.json"), 1000).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(status.message(), HasSubstr(message));
+    EXPECT_THAT(status.message(), HasSubstr("tokenizer"));
+  }
+}
+
 TEST(BpeTokenizer, PartsOfACharacterComeOutWhole) {
   const auto tokenizer = Open("gpt2");
   const Ids ids = *tokenizer->Encode("\U00010348");
@@ -137,6 +181,16 @@ TEST(LoadModel, TakesTokenizerJsonWhereThereIsNoTokenizerModel) {
   const auto model = test::LoadTestModel(path);
   ASSERT_NE(model->tokenizer, nullptr);
   EXPECT_EQ(*model->tokenizer->Encode("the house"), *Open("llama3")->Encode("the house"));
+}
+
+TEST(LoadModel, AnswersEndAtTheEndOfTokenizerConfig) {
+  const ScratchDir dir;
+  const std::string path = dir.Path("model");
+  test::WriteTinyModel({.vocab = 700}, path);
+  std::filesystem::copy_file(PathOf("qwen2"), path + "/tokenizer.json");
+  std::ofstream(path + "/tokenizer_config.json") << R"({"eos_token": "<|im_end|>"})";
+  const auto model = test::LoadTestModel(path);
+  EXPECT_EQ(model->info.eos_tokens, (Ids{2, 602}));  // 2 is that of config.json
 }
 
 TEST(ByteLevel, IsTheTableOfGpt2) {

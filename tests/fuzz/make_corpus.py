@@ -36,6 +36,11 @@ TOKENIZERS = [
                         "special_tokens": {"<s>": {"ids": [3]}}}},
 ]
 
+TOKENIZER_CONFIGS = [
+    {"tokenizer_class": "LlamaTokenizerFast", "add_bos_token": True, "bos_token": {"content": "<s>"}, "eos_token": "</s>"},
+    {"tokenizer_class": "GPT2Tokenizer", "eos_token": None},
+]
+
 TEXTS = [b"plain text", "é ▁ 😀 文".encode(), b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\x80\xff"]
 
 
@@ -65,6 +70,8 @@ def main():
         write("bpe", i, text + b" and  more\n'll 123")
     for i, tokenizer in enumerate(TOKENIZERS):
         write("tokenizer_json", i, json.dumps(tokenizer).encode())
+    for i, config in enumerate(TOKENIZER_CONFIGS):
+        write("tokenizer_config", i, json.dumps(config).encode())
 
 
 if __name__ == "__main__":
