@@ -63,18 +63,20 @@ def varint(value):
     return bytes(out)
 
 
-def fields_of(data):
-    """The numbers of the fields of a protobuf message."""
-    numbers, at = [], 0
+def fields(data):
+    """[(number, value)] of a protobuf message: varints as int, everything else as bytes."""
+    found, at = [], 0
     while at < len(data):
         key, at = read_varint(data, at)
-        numbers.append(key >> 3)
         size = {1: 8, 5: 4}.get(key & 7)
         if size is None:
             size, at = read_varint(data, at)
-            size = size if key & 7 == 2 else 0
-        at += size
-    return numbers
+        if key & 7 == 0:
+            found.append((key >> 3, size))
+        else:
+            found.append((key >> 3, data[at:at + size]))
+            at += size
+    return found
 
 
 def read_varint(data, at):
