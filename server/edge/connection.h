@@ -16,13 +16,19 @@ namespace folio::server {
 // once stops the other. One thread; both sockets do not block.
 class Connection {
  public:
-  Connection(Fd client, Fd server, std::string peer, const ConnectionLimits& limits, SteadyTime now)
+  // `peer` is the address of the client, `port` where it calls from.
+  Connection(Fd client, std::string peer, std::string port, const ConnectionLimits& limits,
+             SteadyTime now)
       : client_(std::move(client)),
-        server_(std::move(server)),
         peer_(std::move(peer)),
+        port_(std::move(port)),
         began_(now),
         idle_since_(now),
         guard_(limits) {}
+
+  // From now on gRPC serves it behind this socket. To be called once, before Move.
+  void BeServedBehind(Fd server) { server_ = std::move(server); }
+  bool served() const { return server_.valid(); }
 
   // Moves what can be moved. False: nothing more will be, and `refusal` says whether that is the
   // guard's doing.
@@ -40,6 +46,7 @@ class Connection {
   int client_fd() const { return client_.get(); }
   int server_fd() const { return server_.get(); }
   const std::string& peer() const { return peer_; }
+  const std::string& port() const { return port_; }
   const FrameGuard& guard() const { return guard_; }
   const absl::Status& refusal() const { return refusal_; }
   SteadyTime began() const { return began_; }
@@ -62,8 +69,9 @@ class Connection {
   bool CanSendFrame() const { return guard_.between_server_frames() && to_client_.waiting.empty(); }
 
   const Fd client_;
-  const Fd server_;
+  Fd server_;
   const std::string peer_;
+  const std::string port_;
   const SteadyTime began_;
   SteadyTime idle_since_;
   FrameGuard guard_;

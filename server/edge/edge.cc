@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -132,11 +133,12 @@ void Edge::FollowOrders() {
   if (orders.drain) {
     for (auto& [id, connection] : connections_) {
       connection->AskToLeave();
-      WatchBoth(id, *connection, /*is_new=*/false);
+      Rewatch(id, *connection);
     }
   }
   if (orders.end) {
     listeners_.sockets.clear();
+    CloseUnserved();
     end_ = std::chrono::steady_clock::now() + kLastWrites;
   }
 }
@@ -173,9 +175,10 @@ void Edge::Watch(int fd, uint32_t events, uint64_t id, bool is_new) const {
   ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
 }
 
-void Edge::WatchBoth(uint64_t id, const Connection& connection, bool is_new) const {
-  Watch(connection.client_fd(), connection.client_events(), id, is_new);
-  Watch(connection.server_fd(), connection.server_events(), id, is_new);
+void Edge::Rewatch(uint64_t id, const Connection& connection) const {
+  Watch(connection.client_fd(), connection.client_events(), id, /*is_new=*/false);
+  if (!connection.served()) return;
+  Watch(connection.server_fd(), connection.server_events(), id, /*is_new=*/false);
 }
 
 void Edge::Main() {
@@ -221,23 +224,30 @@ void Edge::Accept(int listener) {
       Count("limit");
       continue;
     }
-    Fd outer;
-    Fd inner;
-    if (!ConnectedPair(absl::StrCat(host, ":", port), next_id_, &outer, &inner)) {
-      Count("descriptors");
-      continue;
-    }
     const uint64_t id = next_id_++;
-    auto& connection = connections_[id] = std::make_unique<Connection>(
-        std::move(client), std::move(outer), host, limits_.connection, clock_());
-    WatchBoth(id, *connection, /*is_new=*/true);
+    auto& connection = connections_[id] =
+        std::make_unique<Connection>(std::move(client), host, port, limits_.connection, clock_());
+    Watch(connection->client_fd(), connection->client_events(), id, /*is_new=*/true);
     ++of_address_[host];
-    {
-      MutexLock lock(&mu_);
-      ++num_connections_;
-    }
-    handover_(inner.Release());
+    MutexLock lock(&mu_);
+    ++num_connections_;
   }
+}
+
+bool Edge::Serve(uint64_t id, Connection* connection, std::string* why) {
+  char first = 0;
+  if (::recv(connection->client_fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return false;
+  Fd outer;
+  Fd inner;
+  if (!ConnectedPair(absl::StrCat(connection->peer(), ":", connection->port()), id, &outer,
+                     &inner)) {
+    *why = "descriptors";
+    return false;
+  }
+  connection->BeServedBehind(std::move(outer));
+  Watch(connection->server_fd(), connection->server_events(), id, /*is_new=*/true);
+  handover_(inner.Release());
+  return true;
 }
 
 void Edge::TurnAway(int listener) {
@@ -269,11 +279,22 @@ void Edge::OnEvents(uint64_t id) {
   const auto it = connections_.find(id);
   if (it == connections_.end()) return;  // closed by an event before
   Connection& connection = *it->second;
+  std::string why;
+  if (!connection.served() && !Serve(id, &connection, &why)) {
+    Close(it, why);
+    return;
+  }
   if (!connection.Move(clock_())) {
     Close(it, connection.refusal().ok() ? "" : "abuse");
     return;
   }
-  WatchBoth(id, connection, /*is_new=*/false);
+  Rewatch(id, connection);
+}
+
+void Edge::CloseUnserved() {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    it = it->second->served() ? std::next(it) : Close(it, "");
+  }
 }
 
 void Edge::Sweep() {

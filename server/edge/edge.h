@@ -59,14 +59,19 @@ class Edge {
   void Accept(int listener);
   // Without descriptors: takes the waiting client with the spare one, and closes it.
   void TurnAway(int listener);
-  void Open(Fd client, std::string address);
   // Makes room for one more of this address; false: there is none.
   bool MakeRoom(const std::string& address);
   void OnEvents(uint64_t id);
+  // Hands a connection over whose client has sent something, so that those who never do cost gRPC
+  // nothing. False: it is to be closed, for the reason `why`.
+  bool Serve(uint64_t id, Connection* connection, std::string* why);
   // Old ones that never said anything; the one that holds most, if all hold too much.
   void Sweep();
+  // Those that gRPC, which closes all of its own, does not know of.
+  void CloseUnserved();
   void Watch(int fd, uint32_t events, uint64_t id, bool is_new) const;
-  void WatchBoth(uint64_t id, const Connection& connection, bool is_new) const;
+  // After what it waits for may have changed.
+  void Rewatch(uint64_t id, const Connection& connection) const;
   Connections::iterator Close(Connections::iterator connection, const std::string& why);
   void Count(const std::string& why);
   // What other threads want of this one.

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <list>
 #include <thread>
 
@@ -104,6 +106,24 @@ TEST(Edge, OneAddressCannotTakeAllPlaces) {
   EXPECT_EQ(refused.ReadToEnd(), "");
   server.engine().Emit(Completed(1));
   EXPECT_TRUE(busy.Finish().ok());
+}
+
+TEST(Edge, WhoSaysNothingIsNotHandedOver) {
+  std::atomic<int> num_handed_over{0};
+  const auto edge = server::Edge::Start(
+      "127.0.0.1:0", {}, [] { return SteadyTime(); },
+      [&](int fd) {
+        ++num_handed_over;
+        ::close(fd);
+      });
+  ASSERT_TRUE(edge.ok()) << edge.status();
+  std::list<RawClient> silent;
+  for (int n = 0; n < 20; ++n) silent.emplace_back((*edge)->port());
+  silent.pop_back();  // leaves without a word
+  RawClient speaks((*edge)->port());
+  EXPECT_TRUE(speaks.Send(kPreface));
+  EXPECT_EQ(speaks.ReadToEnd(), "");  // as what it was handed over to has closed it
+  EXPECT_EQ(num_handed_over, 1);
 }
 
 TEST(Edge, WhoSaysNothingIsClosed) {
