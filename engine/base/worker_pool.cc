@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <utility>
+
 namespace folio {
 namespace {
 
@@ -22,7 +24,8 @@ void CpuRelax() {
 
 }  // namespace
 
-WorkerPool::WorkerPool(int num_threads) {
+// Delegates, so that the destructor ends the threads there are when one more cannot be had.
+WorkerPool::WorkerPool(int num_threads) : WorkerPool() {
   for (int i = 1; i < num_threads; ++i) {
     threads_.emplace_back([this, i] { ThreadMain(i); });
   }
@@ -60,14 +63,31 @@ void WorkerPool::ParallelFor(int64_t num_tasks, const std::function<void(int64_t
       std::this_thread::yield();
     }
   }
+  if (!has_thrown_.load(std::memory_order_relaxed)) return;
+  has_thrown_.store(false, std::memory_order_relaxed);
+  const std::exception_ptr thrown = [this] {
+    MutexLock lock(&mu_);
+    return std::exchange(thrown_, nullptr);
+  }();
+  std::rethrow_exception(thrown);
 }
 
 void WorkerPool::RunTasks(int thread) {
-  for (;;) {
-    const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
-    if (task >= num_tasks_) return;
-    (*body_)(task, thread);
+  try {
+    for (;;) {
+      const int64_t task = next_task_.fetch_add(1, std::memory_order_relaxed);
+      if (task >= num_tasks_) return;
+      (*body_)(task, thread);
+    }
+  } catch (...) {
+    NoteThrown();
   }
+}
+
+void WorkerPool::NoteThrown() {
+  next_task_.store(num_tasks_, std::memory_order_relaxed);
+  MutexLock lock(&mu_);
+  if (!has_thrown_.exchange(true, std::memory_order_relaxed)) thrown_ = std::current_exception();
 }
 
 void WorkerPool::ThreadMain(int thread) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -13,6 +14,7 @@ namespace folio {
 // ParallelFor is called from one thread (the engine thread); the loop body runs on all.
 class WorkerPool {
  public:
+  // Throws std::system_error when the system gives no more threads.
   explicit WorkerPool(int num_threads);
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
@@ -22,17 +24,22 @@ class WorkerPool {
 
   // Calls body(task, thread) for every task of 0..num_tasks-1, thread of 0..num_threads-1; returns
   // when all are done. Tasks are handed out in order, each once. Threads that come too late,
-  // because another process has their core, are not waited for.
+  // because another process has their core, are not waited for. What a body throws is thrown here,
+  // the first of it once no body runs any more; tasks that had not begun by then do not run.
   void ParallelFor(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
 
  private:
+  WorkerPool() = default;
+
   void ThreadMain(int thread);
   void RunTasks(int thread);
+  void NoteThrown();
 
   // One loop; written by the caller while no thread is in it.
   const std::function<void(int64_t, int)>* body_ = nullptr;
   int64_t num_tasks_ = 0;
   std::atomic<int64_t> next_task_{0};
+  std::atomic<bool> has_thrown_{false};
 
   // The number of the loop, whether threads may still enter it, and how many are in it. A new loop
   // is begun under mu_, so that no thread falls asleep on the old number; read without it.
@@ -40,6 +47,7 @@ class WorkerPool {
   std::atomic<bool> stop_{false};
   Mutex mu_;
   CondVar wake_;
+  std::exception_ptr thrown_ FOLIO_GUARDED_BY(mu_);
   std::vector<std::thread> threads_;
 };
 

@@ -25,7 +25,9 @@ absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(Memory* memory, int
     return absl::ResourceExhaustedError(
         absl::StrCat(base.status().message(), " for the KV cache; lower --kv-bytes"));
   }
-  return std::unique_ptr<FramePool>(new FramePool(memory, *base, frame_bytes, max_frames));
+  std::unique_ptr<FramePool> pool(new FramePool(memory, *base, frame_bytes, max_frames));
+  for (auto* list : {&pool->refs_, &pool->resident_, &pool->returned_}) list->reserve(max_frames);
+  return pool;
 }
 
 FramePool::~FramePool() { pool_memory_->Free(base_, frame_bytes_ * max_frames_); }

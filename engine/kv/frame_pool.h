@@ -46,6 +46,7 @@ class FramePool {
   const int64_t frame_bytes_;
   const int64_t max_frames_;
   int64_t used_frames_ = 0;
+  // Each has room for max_frames: to take and to free a frame needs no other memory.
   std::vector<int32_t> refs_;      // per frame ever used
   std::vector<FrameId> resident_;  // free, memory still committed
   std::vector<FrameId> returned_;  // free, memory handed back

@@ -112,6 +112,10 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
     pool->Release(frame);
     frame = copy;
   }
+  // First, so that no frame is taken that finds no place.
+  if (count > static_cast<int64_t>(frames->capacity())) {
+    frames->reserve(std::max(count, 2 * old_count));
+  }
   while (static_cast<int64_t>(frames->size()) < count) {
     const FrameId frame = pool->Allocate();
     if (frame == kNoFrame) return full;
@@ -159,11 +163,11 @@ void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv*
 }
 
 SequenceKv KvStore::Fork(const SequenceKv& kv) {
+  SequenceKv fork = kv;
   AddRefs(pages_.get(), kv.pages);
   AddRefs(pages_.get(), kv.sinks);
   AddRefs(pages_.get(), kv.pending_queries);
   AddRefs(summaries_.get(), kv.summaries);
-  SequenceKv fork = kv;
   fork.num_shared_pages = static_cast<int64_t>(kv.pages.size());
   return fork;
 }

@@ -59,10 +59,12 @@ absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
         absl::StrCat("the server holds its limit of ", limits_.max_documents,
                      " documents; delete some or raise --max-documents"));
   }
-  DocumentInfo& document = documents_[id];
-  document.handle = {id, next_incarnation_++};
+  DocumentInfo document;
+  document.handle = {id, next_incarnation_};
   document.attention = attention;
   document.attachment = std::move(attachment);
+  documents_.emplace(id, document);
+  ++next_incarnation_;
   ++counts_[static_cast<size_t>(document.state)];
   ++num_changes_;
   return document;
@@ -124,6 +126,11 @@ std::optional<DocumentState> DocumentDirectory::SetProgress(const DocumentHandle
     SetState(document, DocumentState::kReady);
   }
   return document->state;
+}
+
+void DocumentDirectory::SetShortOfRoom(const DocumentHandle& handle, bool short_of_room) {
+  MutexLock lock(&mu_);
+  if (DocumentInfo* document = Change(handle)) document->short_of_room = short_of_room;
 }
 
 std::optional<DocumentInfo> DocumentDirectory::Find(const std::string& id) const {

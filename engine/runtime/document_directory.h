@@ -51,6 +51,9 @@ class DocumentDirectory {
   // document is gone or has failed.
   std::optional<DocumentState> SetProgress(const DocumentHandle& handle, const Progress& progress);
 
+  // DocumentInfo::short_of_room, if the document is there.
+  void SetShortOfRoom(const DocumentHandle& handle, bool short_of_room);
+
   // nullopt if there is none.
   std::optional<DocumentInfo> Find(const std::string& id) const;
   // Errors: NOT_FOUND.

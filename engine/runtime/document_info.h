@@ -38,6 +38,8 @@ struct DocumentInfo {
   // Final from kPrefilling on.
   int64_t known_tokens = 0;
   int64_t prefilled_tokens = 0;
+  // Of an upload: the cache has no room for its last tokens, but will have some.
+  bool short_of_room = false;
   // Of all strategies under which it was prefilled.
   int64_t kv_bytes = 0;
   int64_t summary_bytes = 0;

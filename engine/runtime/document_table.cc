@@ -1,8 +1,10 @@
 #include "engine/runtime/document_table.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
 #include "engine/runtime/admission.h"
 
 namespace folio {
@@ -25,17 +27,19 @@ absl::Status DocumentTable::WhyGone(const DocumentHandle& handle) const {
 }
 
 Rendition* DocumentTable::AddRendition(Document* document, const AttentionSpec& attention) {
-  auto rendition = std::make_unique<Rendition>();
+  std::list<std::unique_ptr<Rendition>> made;
+  Rendition* rendition = made.emplace_back(std::make_unique<Rendition>()).get();
   rendition->document = document;
   rendition->attention = attention;
+  rendition->entry = rendition->place.insert(rendition->place.end(), rendition);
   Sequence& sequence = rendition->sequence;
   sequence.plan = PlanFor(attention, model_);
   sequence.tokens = document->tokens;
-  sequence.num_known = sequence.max_tokens = static_cast<int64_t>(document->tokens->size());
+  sequence.num_known = sequence.max_tokens = std::ssize(*document->tokens);
   sequence.num_prompt = kUnbounded;
-  by_sequence_[&sequence] = rendition.get();
-  document->renditions.push_back(std::move(rendition));
-  return document->renditions.back().get();
+  by_sequence_[&sequence] = rendition;  // the last thing that may throw
+  document->renditions.splice(document->renditions.end(), made);
+  return rendition;
 }
 
 void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& attention) {
@@ -46,21 +50,61 @@ void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& at
   documents_.emplace(handle.incarnation, std::move(owned));
   Rendition& primary = *AddRendition(document, attention);
   primary.admitted = scheduler_->Admit(&primary.sequence);
-  if (!primary.admitted) Fail(document, absl::ResourceExhaustedError("the KV pool is full"));
+  if (!primary.admitted) return Fail(handle, absl::ResourceExhaustedError("the KV pool is full"));
+  kept_bytes_ += primary.sequence.reserved_bytes;
 }
 
 void DocumentTable::Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens) {
   Document* document = Find(handle);
   if (document == nullptr) return;
   document->tokens->insert(document->tokens->end(), tokens.begin(), tokens.end());
+  const bool waits = std::find(waiting_.begin(), waiting_.end(), document) != waiting_.end();
+  if (waits || TakeRoom(document)) return;
+  if (!MayFindRoom(*document)) return Fail(handle, NoRoom(*document));
+  waiting_.push_back(document);
+  directory_->SetShortOfRoom(handle, true);
+}
+
+bool DocumentTable::TakeRoom(Document* document) {
   Sequence& sequence = document->primary().sequence;
-  sequence.num_known = sequence.max_tokens = static_cast<int64_t>(document->tokens->size());
-  if (scheduler_->Grow(&sequence)) return;
-  Fail(document, absl::ResourceExhaustedError(
-                     absl::StrCat("document '", handle.id, "' needs ",
-                                  scheduler_->BytesNeeded(sequence), " bytes of KV cache at token ",
-                                  sequence.num_known, "; the pool of ", store_->capacity_bytes(),
-                                  " bytes has no room: delete documents, ", MemoryAdvice(model_))));
+  const int64_t reserved = sequence.reserved_bytes;
+  sequence.max_tokens = std::ssize(*document->tokens);
+  if (!scheduler_->Grow(&sequence)) return false;
+  kept_bytes_ += sequence.reserved_bytes - reserved;
+  sequence.num_known = sequence.max_tokens;
+  return true;
+}
+
+bool DocumentTable::MayFindRoom(const Document& document) const {
+  const Sequence& sequence = document.renditions.front()->sequence;
+  return scheduler_->BytesNeeded(sequence) - sequence.reserved_bytes <=
+         store_->capacity_bytes() - kept_bytes_;
+}
+
+absl::Status DocumentTable::NoRoom(const Document& document) const {
+  const Sequence& sequence = document.renditions.front()->sequence;
+  return StatusOf([&] {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "document '", document.handle.id, "' needs ", scheduler_->BytesNeeded(sequence),
+        " bytes of KV cache at token ", sequence.max_tokens, "; the pool of ",
+        store_->capacity_bytes(), " bytes has no room: delete documents, ", MemoryAdvice(model_)));
+  });
+}
+
+void DocumentTable::MakeRoom(bool something_runs) {
+  for (size_t n = 0; n < waiting_.size();) {
+    Document* document = waiting_[n];
+    if (document->primary().sequence.paused) {
+      ++n;
+    } else if (TakeRoom(document)) {
+      waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(n));
+      directory_->SetShortOfRoom(document->handle, false);
+    } else if (!something_runs || !MayFindRoom(*document)) {
+      Fail(document->handle, NoRoom(*document));
+    } else {
+      return;  // those behind it wait, too
+    }
+  }
 }
 
 void DocumentTable::Finish(const DocumentHandle& handle) {
@@ -86,16 +130,20 @@ void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reaso
   if (it == documents_.end()) return;
   const std::unique_ptr<Document> document = std::move(it->second);
   documents_.erase(it);
+  std::erase(waiting_, document.get());
   Send(document->sink, FailedEvent{reason, Phase::kPrefill});
-  for (auto& rendition : document->renditions) {
-    rendition->document = nullptr;
-    Rendition* orphan = orphans_.emplace_back(std::move(rendition)).get();
+  std::list<std::unique_ptr<Rendition>>& renditions = document->renditions;
+  if (!renditions.empty()) kept_bytes_ -= renditions.front()->sequence.reserved_bytes;
+  while (!renditions.empty()) {
+    Rendition* orphan = renditions.front().get();
+    orphan->document = nullptr;
+    orphans_.splice(orphans_.end(), renditions, renditions.begin());
     if (orphan->num_users == 0) FreeRendition(orphan);
   }
 }
 
 void DocumentTable::FailAll(const absl::Status& reason) {
-  while (!documents_.empty()) Fail(documents_.begin()->second.get(), reason);
+  while (!documents_.empty()) Fail(documents_.begin()->second->handle, reason);
 }
 
 Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& attention) {
@@ -104,7 +152,7 @@ Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& atten
     if (rendition->attention == attention) found = rendition.get();
   }
   if (found == nullptr) found = AddRendition(document, attention);
-  evictable_.erase(found->last_used);
+  SetEvictable(found, false);
   ++found->num_users;
   found->sequence.paused = false;
   return found;
@@ -115,14 +163,22 @@ void DocumentTable::ReleaseUser(Rendition* rendition) {
   if (rendition->document == nullptr) return FreeRendition(rendition);
   if (rendition == &rendition->document->primary()) return;
   if (!rendition->complete()) return FreeRendition(rendition);
-  rendition->last_used = ++clock_;
-  evictable_.emplace(rendition->last_used, rendition);
+  SetEvictable(rendition, true);
+}
+
+void DocumentTable::SetEvictable(Rendition* rendition, bool evictable) {
+  std::list<Rendition*>& place = rendition->place;
+  if (evictable) {
+    evictable_.splice(evictable_.end(), place);
+  } else if (place.empty()) {
+    place.splice(place.end(), evictable_, rendition->entry);
+  }
 }
 
 void DocumentTable::FreeRendition(Rendition* rendition) {
   scheduler_->Remove(&rendition->sequence);
   by_sequence_.erase(&rendition->sequence);
-  evictable_.erase(rendition->last_used);
+  SetEvictable(rendition, false);
   const auto is_it = [rendition](const auto& other) { return other.get() == rendition; };
   if (Document* document = rendition->document; document != nullptr) {
     std::erase_if(document->renditions, is_it);
@@ -135,16 +191,15 @@ void DocumentTable::FreeRendition(Rendition* rendition) {
 bool DocumentTable::EvictFor(int64_t bytes) {
   // Nothing is evicted in vain.
   int64_t possible = store_->capacity_bytes() - store_->reserved_bytes();
-  for (const auto& [time, rendition] : evictable_) possible += rendition->sequence.reserved_bytes;
+  for (const Rendition* rendition : evictable_) possible += rendition->sequence.reserved_bytes;
   if (possible < bytes) return false;
   while (store_->capacity_bytes() - store_->reserved_bytes() < bytes) {
-    FreeRendition(evictable_.begin()->second);
+    FreeRendition(evictable_.front());
   }
   return true;
 }
 
-void DocumentTable::Fail(Document* document, const absl::Status& error) {
-  const DocumentHandle handle = document->handle;
+void DocumentTable::Fail(const DocumentHandle& handle, const absl::Status& error) {
   directory_->Fail(handle, error).IgnoreError();  // deleted meanwhile: nobody asks any more
   Drop(handle, error);
 }
@@ -156,7 +211,7 @@ Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
 
 void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& error) {
   if (rendition->document != nullptr && rendition == &rendition->document->primary()) {
-    Fail(rendition->document, error);
+    Fail(rendition->document->handle, error);
   } else {
     FreeRendition(rendition);
   }
@@ -181,17 +236,15 @@ void DocumentTable::NoteProgress(Rendition* rendition) {
   // The upload's own goes on with tokens that are still to come.
   if (rendition->complete() && (ready || !primary)) scheduler_->Retire(&rendition->sequence);
   if (!primary) return;
-  const Sequence& sequence = rendition->sequence;
-  Send(document->sink, PrefillEvent{sequence.num_known, 0, sequence.num_in_kv});
+  Send(document->sink,
+       PrefillEvent{std::ssize(*document->tokens), 0, rendition->sequence.num_in_kv});
   if (!ready) return;
   Send(document->sink, CompletedEvent{});
   document->sink = nullptr;
 }
 
-void DocumentTable::AfterStep(const std::vector<ScheduledTokens>& step) {
-  for (const ScheduledTokens& part : step) {
-    if (Rendition* rendition = RenditionOf(part.sequence)) NoteProgress(rendition);
-  }
+void DocumentTable::AfterStep(const Sequence* sequence) {
+  if (Rendition* rendition = RenditionOf(sequence)) NoteProgress(rendition);
 }
 
 }  // namespace folio

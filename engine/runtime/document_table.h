@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -27,11 +26,13 @@ struct Rendition {
   bool admitted = false;
   // Requests that wait for it or read it.
   int num_users = 0;
-  // When its last user went; key in DocumentTable::evictable_.
-  uint64_t last_used = 0;
+  // Its entry of DocumentTable::evictable_, kept in `place` while it is not there. Made with the
+  // rendition, so that the end of a request needs no memory.
+  std::list<Rendition*> place;
+  std::list<Rendition*>::iterator entry;
 
-  // Every token that is known is in the cache.
-  bool complete() const { return admitted && sequence.num_in_kv == sequence.num_known; }
+  // Every token of the document is in the cache.
+  bool complete() const { return admitted && sequence.num_in_kv == std::ssize(*sequence.tokens); }
 };
 
 // What the engine thread works with of a document that holds memory. Its state is in the directory.
@@ -40,13 +41,15 @@ struct Document {
   std::shared_ptr<std::vector<int32_t>> tokens;
   std::shared_ptr<EventSink> sink;
   // The first one is the strategy of the upload; others came with questions and may be evicted.
-  std::vector<std::unique_ptr<Rendition>> renditions;
+  std::list<std::unique_ptr<Rendition>> renditions;
 
   Rendition& primary() { return *renditions.front(); }
 };
 
 // The documents that hold memory, and their renditions. One that has failed or was deleted is not
-// here any more; calls for it do nothing. Engine thread only; borrows the rest.
+// here any more; calls for it do nothing. A call that finds no host memory throws std::bad_alloc;
+// nothing is lost then but what the document was given, and it can be dropped: to drop, release and
+// evict needs none. Engine thread only; borrows the rest.
 class DocumentTable {
  public:
   DocumentTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store,
@@ -56,7 +59,14 @@ class DocumentTable {
   // A failure of Create or Append (no memory) is the document's own: it is dropped, and its state
   // in the directory becomes kFailed.
   void Create(const DocumentHandle& handle, const AttentionSpec& attention);
+  // Tokens that the cache has no room for wait, if there will be some when what runs has ended.
   void Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens);
+  // Tokens that wait get their room, in the order they came, as far as there is some. Those that
+  // will never find any, and all if nothing runs that frees memory, fail their document. To be
+  // called before requests are admitted.
+  void MakeRoom(bool something_runs);
+  // Whether tokens wait for room.
+  bool short_of_room() const { return !waiting_.empty(); }
   // The directory says that all tokens are known.
   void Finish(const DocumentHandle& handle);
   // Events of the upload go to `sink` from now on; a paused prefill goes on.
@@ -65,6 +75,8 @@ class DocumentTable {
   // The document has failed or was deleted: its sink gets Failed, its memory is freed once no
   // request reads it.
   void Drop(const DocumentHandle& handle, const absl::Status& reason);
+  // Drop, and the state in the directory becomes kFailed.
+  void Fail(const DocumentHandle& handle, const absl::Status& error);
   // Fails all documents.
   void FailAll(const absl::Status& reason);
 
@@ -89,14 +101,19 @@ class DocumentTable {
   // is the upload's own. REQUIRES: no user.
   void FailRendition(Rendition* rendition, const absl::Status& error);
 
-  // To be called after each step with the parts of it that prefill renditions: publishes their
-  // progress, retires what is complete.
-  void AfterStep(const std::vector<ScheduledTokens>& step);
+  // To be called after each step with the sequences that were in it: publishes the progress of a
+  // rendition, retires what is complete.
+  void AfterStep(const Sequence* sequence);
 
  private:
   Rendition* AddRendition(Document* document, const AttentionSpec& attention);
   void FreeRendition(Rendition* rendition);
-  void Fail(Document* document, const absl::Status& error);
+  void SetEvictable(Rendition* rendition, bool evictable);
+  // Lets the prefill of an upload go on with all its tokens; false if there is no room for them.
+  bool TakeRoom(Document* document);
+  // Whether its tokens would have room if only documents held memory.
+  bool MayFindRoom(const Document& document) const;
+  absl::Status NoRoom(const Document& document) const;
   // Tells the directory what the document holds; the state then.
   std::optional<DocumentState> Publish(Document* document);
   void NoteProgress(Rendition* rendition);
@@ -109,9 +126,11 @@ class DocumentTable {
   // Of documents that are gone, while questions still read them.
   std::list<std::unique_ptr<Rendition>> orphans_;
   std::unordered_map<const Sequence*, Rendition*> by_sequence_;
-  // What EvictFor may free, by time of last use.
-  std::map<uint64_t, Rendition*> evictable_;
-  uint64_t clock_ = 0;
+  // What EvictFor may free, the least recently used first.
+  std::list<Rendition*> evictable_;
+  std::vector<Document*> waiting_;  // for room, in the order they began to
+  // Reserved for the documents themselves: nothing that ends frees it.
+  int64_t kept_bytes_ = 0;
 };
 
 }  // namespace folio

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/attention/prompt_truncation.h"
+#include "engine/base/catch_errors.h"
 #include "engine/base/mutex.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
@@ -16,6 +18,32 @@
 
 namespace folio {
 namespace {
+
+// Counts one for as long as it lives.
+struct Uncount {
+  void operator()(std::atomic<int>* count) const { count->fetch_sub(1); }
+};
+using Counted = std::unique_ptr<std::atomic<int>, Uncount>;
+
+Counted CountIn(std::atomic<int>* count) {
+  count->fetch_add(1);
+  return Counted(count);
+}
+
+// How commands fail: what they were for ends with the status.
+auto FailRequest(RequestId id) {
+  return [id](EngineLoop& loop, const absl::Status& status) { loop.Cancel(id, status); };
+}
+auto FailRequest(RequestId id, std::shared_ptr<EventSink> sink) {
+  return [id, sink = std::move(sink)](EngineLoop& loop, const absl::Status& status) {
+    if (!loop.Cancel(id, status)) sink->OnEvent(FailedEvent{status, Phase::kQueued});
+  };
+}
+auto FailDocumentOf(const DocumentHandle& handle) {
+  return [handle](EngineLoop& loop, const absl::Status& status) {
+    loop.documents().Fail(handle, status);
+  };
+}
 
 // Checks calls and posts what they mean to the engine thread.
 class EngineImpl final : public Engine {
@@ -45,10 +73,10 @@ class EngineImpl final : public Engine {
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   void Cancel(RequestId id, absl::Status reason) override;
   void HoldBack(RequestId id) override {
-    thread_.Post([id](EngineLoop& loop) { loop.HoldBack(id); });
+    thread_.Post({[id](EngineLoop& loop) { loop.HoldBack(id); }});
   }
   void LetGoOn(RequestId id) override {
-    thread_.Post([id](EngineLoop& loop) { loop.LetGoOn(id); });
+    thread_.Post({[id](EngineLoop& loop) { loop.LetGoOn(id); }});
   }
   absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
                                       std::shared_ptr<EventSink> sink) override;
@@ -147,18 +175,19 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
   }
   const RequestId id = next_id_.fetch_add(1);
-  num_posted_.fetch_add(1);
-  auto generation = std::make_unique<Generation>(std::move(spec), std::move(sink),
-                                                 *model_->tokenizer, info().eos_tokens);
-  thread_.Post([this, id, generation = std::move(generation)](EngineLoop& loop) mutable {
-    num_posted_.fetch_sub(1);
+  auto generation =
+      std::make_unique<Generation>(std::move(spec), sink, *model_->tokenizer, info().eos_tokens);
+  auto submit = [id, generation = std::move(generation),
+                 posted = CountIn(&num_posted_)](EngineLoop& loop) mutable {
+    posted.reset();
     loop.Submit(id, std::move(generation));
-  });
+  };
+  thread_.Post({std::move(submit), FailRequest(id, std::move(sink))});
   return id;
 }
 
 void EngineImpl::Cancel(RequestId id, absl::Status reason) {
-  thread_.Post([id, reason](EngineLoop& loop) { loop.Cancel(id, reason); });
+  thread_.Post({[id, reason](EngineLoop& loop) { loop.Cancel(id, reason); }});
 }
 
 absl::StatusOr<AttentionSpec> EngineImpl::ResolveUnknownLength(
@@ -173,21 +202,25 @@ absl::StatusOr<RequestId> EngineImpl::OpenScore(const AttentionSpec& attention,
   FOLIO_RETURN_IF_ERROR(CheckServing());
   FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveUnknownLength(attention));
   const RequestId id = next_id_.fetch_add(1);
-  thread_.Post([id, resolved, sink = std::move(sink)](EngineLoop& loop) {
+  const auto open = [id, resolved, sink](EngineLoop& loop) {
     loop.scorings().Open(id, resolved, sink);
-  });
+  };
+  thread_.Post({open, FailRequest(id, sink)});
   return id;
 }
 
 absl::Status EngineImpl::AppendToScore(RequestId id, std::vector<int32_t> tokens) {
   FOLIO_RETURN_IF_ERROR(CheckTokens(tokens, info().shape.vocab_size));
-  thread_.Post(
-      [id, tokens = std::move(tokens)](EngineLoop& loop) { loop.scorings().Append(id, tokens); });
+  auto append = [id, tokens = std::move(tokens)](EngineLoop& loop) {
+    loop.scorings().Append(id, tokens);
+  };
+  thread_.Post({std::move(append), FailRequest(id)});
   return absl::OkStatus();
 }
 
 void EngineImpl::FinishScore(RequestId id) {
-  thread_.Post([id](EngineLoop& loop) { loop.scorings().Finish(id); });
+  const auto finish = [id](EngineLoop& loop) { loop.scorings().Finish(id); };
+  thread_.Post({finish, FailRequest(id)});
 }
 
 absl::StatusOr<DocumentInfo> EngineImpl::OpenDocument(
@@ -199,9 +232,12 @@ absl::StatusOr<DocumentInfo> EngineImpl::OpenDocument(
   FOLIO_ASSIGN_OR_RETURN(const AttentionSpec resolved, ResolveUnknownLength(attention));
   FOLIO_ASSIGN_OR_RETURN(DocumentInfo document,
                          directory_.Create(id, resolved, std::move(attachment)));
-  thread_.Post([handle = document.handle, resolved](EngineLoop& loop) {
+  absl::Cleanup forget = [&] { directory_.Remove(document.handle).IgnoreError(); };
+  const auto create = [handle = document.handle, resolved](EngineLoop& loop) {
     loop.documents().Create(handle, resolved);
-  });
+  };
+  thread_.Post({create, FailDocumentOf(document.handle)});
+  std::move(forget).Cancel();
   return document;
 }
 
@@ -211,48 +247,58 @@ absl::Status EngineImpl::FollowDocument(const DocumentHandle& handle,
   MutexLock lock(&order_mu_);
   FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(handle));
   FOLIO_RETURN_IF_ERROR(CheckUploading(document));
-  thread_.Post([handle, sink = std::move(sink)](EngineLoop& loop) {
-    loop.documents().Follow(handle, sink);
-  });
+  const auto follow = [handle, sink](EngineLoop& loop) { loop.documents().Follow(handle, sink); };
+  const auto fail = [sink](EngineLoop&, const absl::Status& status) {
+    sink->OnEvent(FailedEvent{status, Phase::kPrefill});
+  };
+  thread_.Post({follow, fail});
   return absl::OkStatus();
 }
 
 absl::Status EngineImpl::AppendToDocument(const DocumentHandle& handle,
                                           std::vector<int32_t> tokens) {
   FOLIO_RETURN_IF_ERROR(CheckTokens(tokens, info().shape.vocab_size));
-  MutexLock lock(&order_mu_);
-  FOLIO_RETURN_IF_ERROR(directory_.AddTokens(handle, static_cast<int64_t>(tokens.size())));
-  thread_.Post([handle, tokens = std::move(tokens)](EngineLoop& loop) {
+  const int64_t count = std::ssize(tokens);
+  auto run = [handle, tokens = std::move(tokens)](EngineLoop& loop) {
     loop.documents().Append(handle, tokens);
-  });
+  };
+  auto append = EngineThread::One({std::move(run), FailDocumentOf(handle)});
+  MutexLock lock(&order_mu_);
+  FOLIO_RETURN_IF_ERROR(directory_.AddTokens(handle, count));
+  thread_.PostMade(std::move(append));
   return absl::OkStatus();
 }
 
 absl::Status EngineImpl::FinishDocument(const DocumentHandle& handle) {
+  const auto run = [handle](EngineLoop& loop) { loop.documents().Finish(handle); };
+  auto finish = EngineThread::One({run, FailDocumentOf(handle)});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.FinishUpload(handle));
-  thread_.Post([handle](EngineLoop& loop) { loop.documents().Finish(handle); });
+  thread_.PostMade(std::move(finish));
   return absl::OkStatus();
 }
 
 absl::Status EngineImpl::FailDocument(const DocumentHandle& handle, const absl::Status& error) {
+  auto drop = EngineThread::One(
+      {[handle, error](EngineLoop& loop) { loop.documents().Drop(handle, error); }});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.Fail(handle, error));
-  thread_.Post([handle, error](EngineLoop& loop) { loop.documents().Drop(handle, error); });
+  thread_.PostMade(std::move(drop));
   return absl::OkStatus();
 }
 
 void EngineImpl::PauseDocument(const DocumentHandle& handle) {
-  thread_.Post([handle](EngineLoop& loop) { loop.documents().Pause(handle); });
+  thread_.Post({[handle](EngineLoop& loop) { loop.documents().Pause(handle); }});
 }
 
 absl::Status EngineImpl::DeleteDocument(const DocumentHandle& handle) {
+  const absl::Status reason =
+      absl::NotFoundError(absl::StrCat("document '", handle.id, "' was deleted"));
+  auto drop = EngineThread::One(
+      {[handle, reason](EngineLoop& loop) { loop.documents().Drop(handle, reason); }});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.Remove(handle));
-  thread_.Post([handle](EngineLoop& loop) {
-    loop.documents().Drop(
-        handle, absl::NotFoundError(absl::StrCat("document '", handle.id, "' was deleted")));
-  });
+  thread_.PostMade(std::move(drop));
   return absl::OkStatus();
 }
 
@@ -260,7 +306,10 @@ absl::Status EngineImpl::DeleteDocument(const DocumentHandle& handle) {
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
   FOLIO_ASSIGN_OR_RETURN(std::unique_ptr<LoadedModel> model, LoadModel(options));
-  return std::make_unique<EngineImpl>(options, std::move(model));
+  std::unique_ptr<Engine> engine;
+  FOLIO_RETURN_IF_ERROR(
+      CatchErrors([&] { engine = std::make_unique<EngineImpl>(options, std::move(model)); }));
+  return engine;
 }
 
 }  // namespace folio

@@ -4,90 +4,44 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "engine/attention/prompt_truncation.h"
+#include "engine/base/catch_errors.h"
 
 namespace folio {
-namespace {
-
-// Requests that fit may be admitted so often before an earlier one that does not, which is not
-// starved by them.
-constexpr int kMaxTimesPassed = 8;
-
-}  // namespace
-
-void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
-  Generation* generation = owned.get();
-  const GenerateSpec& spec = generation->spec;
-  Sequence& sequence = generation->sequence;
-  sequence.id = id;
-  int64_t document_tokens = 0;
-  const bool truncated = PlanFor(spec.attention, options_.model).truncation.enabled();
-  if (spec.document.has_value()) {
-    Document* document = documents_.Find(*spec.document);
-    if (document == nullptr) return generation->Fail(documents_.WhyGone(*spec.document));
-    if (truncated) {
-      // What is cut depends on the question: nothing of the document's cache can be used.
-      sequence.tokens->insert(sequence.tokens->begin(), document->tokens->begin(),
-                              document->tokens->end());
-    } else {
-      document_tokens = static_cast<int64_t>(document->tokens->size());
-      generation->rendition = documents_.Acquire(document, spec.attention);
-      generation->cached_tokens = generation->rendition->sequence.num_in_kv;
-      sequence.prefix = &generation->rendition->sequence;
-    }
-  }
-  sequence.plan = PlanFor(spec.attention, options_.model,
-                          document_tokens + static_cast<int64_t>(sequence.tokens->size()));
-  if (truncated) {
-    *sequence.tokens =
-        TruncatePrompt(sequence.plan.truncation, *sequence.tokens, spec.stop.max_new_tokens);
-    sequence.plan.prompt_tokens = static_cast<int64_t>(sequence.tokens->size());
-  }
-  sequence.tokens_begin = document_tokens;
-  sequence.num_known = sequence.num_prompt =
-      document_tokens + static_cast<int64_t>(sequence.tokens->size());
-  sequence.max_tokens = sequence.num_prompt + spec.stop.max_new_tokens;
-  counters_.cached_tokens += generation->cached_tokens;
-  by_sequence_[&sequence] = generation;
-  waiting_.push_back(generation);
-  requests_.emplace(id, std::move(owned));
-}
 
 EngineLoop::~EngineLoop() {
   for (; !started_.empty(); started_.pop_front()) runner_->Finish();
 }
 
-void EngineLoop::Cancel(RequestId id, absl::Status reason) {
-  if (scorings_.Cancel(id, reason)) return;
+bool EngineLoop::Cancel(RequestId id, const absl::Status& reason) {
+  if (scorings_.Cancel(id, reason)) return true;
   const auto it = requests_.find(id);
-  if (it == requests_.end()) return;
-  it->second->Fail(std::move(reason));
+  if (it == requests_.end()) return false;
+  it->second->Fail(reason);
   Forget(it->second.get());
+  return true;
+}
+
+bool EngineLoop::Move(Generation* generation, Requests* from, Requests* to) {
+  const auto it = std::find(from->begin(), from->end(), generation);
+  if (it == from->end()) return false;
+  to->splice(to->end(), *from, it);
+  return true;
 }
 
 void EngineLoop::HoldBack(RequestId id) {
   const auto it = requests_.find(id);
   if (it == requests_.end()) return;
   Generation* generation = it->second.get();
-  if (std::erase(running_, generation) == 0 && returning_.remove(generation) == 0) return;
-  generation->sequence.paused = true;
-  held_back_.push_back(generation);
+  if (Move(generation, &running_, &held_back_) || Move(generation, &returning_, &held_back_)) {
+    generation->sequence.paused = true;
+  }
 }
 
 void EngineLoop::LetGoOn(RequestId id) {
   const auto it = requests_.find(id);
-  if (it == requests_.end() || held_back_.remove(it->second.get()) == 0) return;
-  returning_.push_back(it->second.get());
-}
-
-void EngineLoop::AdmitReturning() {
-  while (!returning_.empty() && num_running() < options_.max_running_requests) {
-    Generation* generation = returning_.front();
-    returning_.pop_front();
-    generation->sequence.paused = false;
-    running_.push_back(generation);
-  }
+  if (it != requests_.end()) Move(it->second.get(), &held_back_, &returning_);
 }
 
 void EngineLoop::FailAll(const absl::Status& status) {
@@ -98,10 +52,9 @@ void EngineLoop::FailAll(const absl::Status& status) {
 
 void EngineLoop::Forget(Generation* generation) {
   scheduler_.Remove(&generation->sequence);
-  waiting_.remove(generation);
-  std::erase(running_, generation);
-  held_back_.remove(generation);
-  returning_.remove(generation);
+  for (Requests* requests : {&waiting_, &running_, &held_back_, &returning_}) {
+    requests->remove(generation);
+  }
   by_sequence_.erase(&generation->sequence);
   if (generation->rendition != nullptr) documents_.ReleaseUser(generation->rendition);
   requests_.erase(generation->sequence.id);
@@ -118,86 +71,19 @@ std::optional<SteadyTime> EngineLoop::NextDeadline() const {
 
 void EngineLoop::ExpireDeadlines() {
   const SteadyTime now = std::chrono::steady_clock::now();
-  std::vector<RequestId> expired;
-  for (const auto& [id, generation] : requests_) {
-    if (generation->spec.deadline.has_value() && *generation->spec.deadline <= now) {
-      expired.push_back(id);
-    }
-  }
-  for (RequestId id : expired) {
-    const Generation& generation = *requests_.at(id);
-    Cancel(id, absl::DeadlineExceededError(
-                   absl::StrCat("the deadline passed after ", generation.sequence.num_in_kv, " of ",
-                                generation.sequence.num_prompt, " prompt tokens")));
-  }
-}
-
-int64_t EngineLoop::waiting_prefill_tokens() const {
-  int64_t tokens = 0;
-  for (const Generation* generation : waiting_) {
-    tokens += generation->sequence.num_prompt - generation->cached_tokens;
-  }
-  return tokens;
-}
-
-EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
-  Rendition* rendition = generation->rendition;
-  if (rendition != nullptr && !rendition->complete()) {
-    if (rendition->admitted) return Admission::kNotYet;
-    rendition->admitted = scheduler_.Admit(&rendition->sequence);
-    return rendition->admitted ? Admission::kNotYet : Admission::kNoMemory;
-  }
-  if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;
-  return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kNoMemory;
-}
-
-bool EngineLoop::MayRoomBeMadeFor(const Generation& generation) const {
-  const Rendition* rendition = generation.rendition;
-  const bool of_rendition = rendition != nullptr && !rendition->complete();
-  int64_t room = store_->capacity_bytes() - store_->reserved_bytes();
-  for (const Generation* held_back : held_back_) room += held_back->sequence.reserved_bytes;
-  return !held_back_.empty() &&
-         room >= scheduler_.BytesNeeded(of_rendition ? rendition->sequence : generation.sequence);
-}
-
-void EngineLoop::AdmitWaiting() {
-  bool rendition_pending = false;
-  Generation* passed = nullptr;  // the first one that memory is short for
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    Generation* generation = *it++;
-    const Admission admission = TryAdmit(generation);
-    if (admission == Admission::kNoPlace) break;
-    if (admission == Admission::kNotYet) {
-      rendition_pending = true;
-      continue;
-    }
-    if (admission == Admission::kAdmitted) {
-      waiting_.remove(generation);
-      running_.push_back(generation);
-      generation->Admit(options_.vocab_size);
-      if (passed != nullptr && ++passed->times_passed >= kMaxTimesPassed) break;
-      continue;
-    }
-    if (MayRoomBeMadeFor(*generation)) {
-      Cancel(held_back_.front()->sequence.id,
-             absl::AbortedError("the client reads nothing, and others need the memory"));
-      it = waiting_.begin();
-      passed = nullptr;
-      rendition_pending = false;
-      continue;
-    }
-    // Those will free memory when they end; what fits may go first, a few times.
-    if (!running_.empty() || !held_back_.empty() || rendition_pending) {
-      if (passed == nullptr) passed = generation;
-      if (passed->times_passed >= kMaxTimesPassed) break;
-      continue;
-    }
-    generation->Fail(absl::ResourceExhaustedError(absl::StrCat(
-        "the request needs ", scheduler_.BytesNeeded(generation->sequence),
-        " bytes of KV cache beside the documents, which hold ", store_->reserved_bytes(), " of ",
-        store_->capacity_bytes(), ": delete documents or raise --kv-bytes")));
-    Forget(generation);
-    it = waiting_.begin();
+  const auto expired = [now](const auto& entry) {
+    const std::optional<SteadyTime>& deadline = entry.second->spec.deadline;
+    return deadline.has_value() && *deadline <= now;
+  };
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    const auto at = it++;  // the others stay where they are when one ends
+    if (!expired(*at)) continue;
+    const Sequence& sequence = at->second->sequence;
+    Cancel(at->first, StatusOf([&sequence] {
+             return absl::DeadlineExceededError(
+                 absl::StrCat("the deadline passed after ", sequence.num_in_kv, " of ",
+                              sequence.num_prompt, " prompt tokens"));
+           }));
   }
 }
 
@@ -224,24 +110,29 @@ void EngineLoop::Count(const std::vector<ScheduledTokens>& step) {
 }
 
 void EngineLoop::OnDeviceFailure(const absl::Status& status) {
-  device_failure_ = absl::UnavailableError(
-      absl::StrCat("the device failed, the server is about to restart: ", status.message()));
+  device_failure_ = StatusOf([&status] {
+    return absl::UnavailableError(
+        absl::StrCat("the device failed, the server is about to restart: ", status.message()));
+  });
   FailAll(device_failure_);
   if (options_.on_device_failure) options_.on_device_failure(status);
 }
 
-void EngineLoop::FailSequence(const Scheduler::Failure& failure) {
-  const absl::Status status = absl::ResourceExhaustedError(absl::StrCat(
-      "no memory for the next tokens: ", failure.status.message(), "; try again later"));
-  Rendition* rendition = documents_.RenditionOf(failure.sequence);
-  if (rendition == nullptr) return Cancel(failure.sequence->id, status);
-  std::vector<RequestId> users;
-  for (const auto& [id, generation] : requests_) {
-    if (generation->rendition == rendition) users.push_back(id);
+void EngineLoop::FailSequence(const Sequence* sequence, const absl::Status& status) {
+  Rendition* rendition = documents_.RenditionOf(sequence);
+  if (rendition == nullptr) {
+    Cancel(sequence->id, status);
+    return;
   }
+  const auto reads = [rendition](const auto& entry) {
+    return entry.second->rendition == rendition;
+  };
   // The last user takes a rendition that is not the upload's own with it.
-  for (RequestId id : users) Cancel(id, status);
-  rendition = documents_.RenditionOf(failure.sequence);
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    const auto at = it++;
+    if (reads(*at)) Cancel(at->first, status);
+  }
+  rendition = documents_.RenditionOf(sequence);
   if (rendition != nullptr) documents_.FailRendition(rendition, status);
 }
 
@@ -252,23 +143,50 @@ bool EngineLoop::RunStep() {
   }
   ExpireDeadlines();
   AdmitReturning();
+  AdmitDocuments();
   AdmitWaiting();
   SendProgress();
-  std::vector<Scheduler::Failure> failures;
-  const std::vector<ScheduledTokens> step = scheduler_.NextStep(&failures);
-  for (const Scheduler::Failure& failure : failures) FailSequence(failure);
-  if (step.empty()) return started_.empty() ? !failures.empty() : FinishStep();
-  Count(step);
-  runner_->Start(step);
-  StartedStep& started = started_.emplace_back();
-  started.parts = step;
-  for (const ScheduledTokens& part : step) started.ids.push_back(part.sequence->id);
-  Commit(step);
+  const std::vector<ScheduledTokens>& step = scheduler_.NextStep();
+  const bool failures = !scheduler_.failures().empty();
+  for (const Scheduler::Failure& failure : scheduler_.failures()) {
+    FailSequence(
+        failure.sequence, StatusOf([&failure] {
+          return absl::ResourceExhaustedError(absl::StrCat(
+              "no memory for the next tokens: ", failure.status.message(), "; try again later"));
+        }));
+  }
+  if (step.empty()) return started_.empty() ? failures : FinishStep();
+  if (!StartStep(step)) return true;
   const size_t keep = runner_->runs_ahead() && MayRunAhead(step) ? 1 : 0;
   while (started_.size() > keep) {
     if (!FinishStep()) return false;
   }
   return true;
+}
+
+bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
+  const absl::Status started = CatchErrors([&] {
+    StartedStep record{step, {}};
+    for (const ScheduledTokens& part : step) {
+      record.ids.push_back(part.sequence->id);
+      std::vector<int32_t>& tokens = *part.sequence->tokens;
+      // For the token that Commit adds.
+      if (part.sequence->generates && tokens.size() == tokens.capacity()) {
+        tokens.reserve(2 * tokens.size() + 1);
+      }
+    }
+    Count(step);
+    started_.push_back(std::move(record));
+    absl::Cleanup forget = [this] { started_.pop_back(); };
+    runner_->Start(step);
+    std::move(forget).Cancel();
+  });
+  if (started.ok()) {
+    Commit(step);
+  } else {
+    for (const ScheduledTokens& part : step) FailSequence(part.sequence, started);
+  }
+  return started.ok();
 }
 
 bool EngineLoop::MayRunAhead(const std::vector<ScheduledTokens>& step) const {
@@ -293,48 +211,72 @@ void EngineLoop::Commit(const std::vector<ScheduledTokens>& step) {
 bool EngineLoop::FinishStep() {
   const StartedStep step = std::move(started_.front());
   started_.pop_front();
-  ModelRunner::Results results = runner_->Finish();
+  ModelRunner::Results results;
+  const absl::Status finished = CatchErrors([&] { results = runner_->Finish(); });
   if (const absl::Status status = runner_->status(); !status.ok()) {
     OnDeviceFailure(status);
     return false;
   }
-  AfterStep(step, std::move(results));
+  if (finished.ok()) {
+    AfterStep(step, &results);
+  } else {
+    FailStep(step, finished);
+  }
   return true;
 }
 
-void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results results) {
-  std::vector<ScheduledTokens> of_documents;
+void EngineLoop::FailStep(const StartedStep& step, const absl::Status& status) {
   for (size_t n = 0; n < step.parts.size(); ++n) {
-    if (step.ids[n] == 0) of_documents.push_back(step.parts[n]);
+    if (step.ids[n] == 0) {
+      FailSequence(step.parts[n].sequence, status);
+    } else {
+      Cancel(step.ids[n], status);
+    }
   }
-  documents_.AfterStep(of_documents);
-  for (const ModelRunner::Scores& scores : results.scores) {
+}
+
+void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* results) {
+  for (size_t n = 0; n < step.parts.size(); ++n) {
+    if (step.ids[n] == 0) documents_.AfterStep(step.parts[n].sequence);
+  }
+  // Each of the rest fails alone.
+  for (ModelRunner::Scores& scores : results->scores) {
     if (scores.not_finite.has_value()) ++counters_.nonfinite_logits;
+    const RequestId id = scores.id;
+    const absl::Status sent = CatchErrors([&] { scorings_.AfterStep(std::move(scores)); });
+    if (!sent.ok()) Cancel(id, sent);
   }
-  scorings_.AfterStep(results.scores);
-  for (const RequestId id : step.ids) {
-    const auto it = requests_.find(id);
-    if (it == requests_.end()) continue;
-    Generation* generation = it->second.get();
-    const Sequence& sequence = generation->sequence;
-    generation->NoteMemory(store_->OwnPageBytes(sequence.kv), store_->SharedPageBytes(sequence.kv),
-                           store_->SummaryBytes(sequence.kv));
-    if (sequence.num_in_kv <= sequence.num_prompt) {
-      generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
-    }
+  for (const RequestId id : step.ids) NoteStep(id);
+  for (ModelRunner::Output& output : results->outputs) {
+    const RequestId id = output.id;
+    const absl::Status sent = CatchErrors([&] { AcceptOutput(std::move(output)); });
+    if (!sent.ok()) Cancel(id, sent);
   }
-  for (ModelRunner::Output& output : results.outputs) {
-    const auto it = requests_.find(output.id);
-    if (it == requests_.end()) continue;  // it ended while the step ran
-    Generation* generation = it->second.get();
-    if (!output.sample.finite) {
-      ++counters_.nonfinite_logits;
-      Cancel(output.id, NotFiniteError(generation->next_position()));
-      continue;
-    }
-    generation->NoteEvidence(store_->geometry().num_layers);
-    if (generation->Accept(std::move(output.sample))) Forget(generation);
+}
+
+void EngineLoop::NoteStep(RequestId id) {
+  const auto it = requests_.find(id);
+  if (it == requests_.end()) return;
+  Generation* generation = it->second.get();
+  const Sequence& sequence = generation->sequence;
+  generation->NoteMemory(store_->OwnPageBytes(sequence.kv), store_->SharedPageBytes(sequence.kv),
+                         store_->SummaryBytes(sequence.kv));
+  if (sequence.num_in_kv <= sequence.num_prompt) {
+    generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
   }
+}
+
+void EngineLoop::AcceptOutput(ModelRunner::Output output) {
+  const auto it = requests_.find(output.id);
+  if (it == requests_.end()) return;  // it ended while the step ran
+  Generation* generation = it->second.get();
+  if (!output.sample.finite) {
+    ++counters_.nonfinite_logits;
+    Cancel(output.id, NotFiniteError(generation->next_position()));
+    return;
+  }
+  generation->NoteEvidence(store_->geometry().num_layers);
+  if (generation->Accept(std::move(output.sample))) Forget(generation);
 }
 
 }  // namespace folio

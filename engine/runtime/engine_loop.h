@@ -27,8 +27,9 @@ struct EngineLoopOptions {
 };
 
 // All mutable state of serving: what waits, what runs, what is stored. One step at a time; between
-// two steps commands are applied, so a cancelled request frees its memory within one step. Engine
-// thread only.
+// two steps commands are applied, so a cancelled request frees its memory within one step. Where
+// the host has no memory, what is at work fails with RESOURCE_EXHAUSTED and the loop goes on: to
+// end requests and to plan steps needs none. Engine thread only.
 class EngineLoop {
  public:
   // Runs scheduled steps; the transformer in production, a fake in tests.
@@ -39,6 +40,7 @@ class EngineLoop {
     virtual absl::Status Reserve(const ScheduledTokens& /*part*/, bool /*first*/) {
       return absl::OkStatus();
     }
+    // What it throws, it throws before anything is started.
     virtual void Start(const std::vector<ScheduledTokens>& step) = 0;
     // Waits for the oldest step that was started.
     virtual ModelRunner::Results Finish() = 0;
@@ -65,9 +67,11 @@ class EngineLoop {
 
   ~EngineLoop();
 
-  // Takes a validated request. Fails it at once if its document is gone.
+  // Takes a validated request. Fails it at once if its document is gone. May throw std::bad_alloc;
+  // Cancel then ends what there is of the request.
   void Submit(RequestId id, std::unique_ptr<Generation> generation);
-  void Cancel(RequestId id, absl::Status reason);
+  // Returns whether there was such a request or stream.
+  bool Cancel(RequestId id, const absl::Status& reason);
   // A running request gives up its place but not its cache, and takes one again before all that
   // wait. Ignored for requests that do not run, or are not held back.
   void HoldBack(RequestId id);
@@ -78,7 +82,8 @@ class EngineLoop {
   DocumentTable& documents() { return documents_; }
   ScoringTable& scorings() { return scorings_; }
 
-  // Expires deadlines, admits what fits and runs one step. False if there was nothing to run.
+  // Expires deadlines, admits what fits and runs one step. False if there was nothing to run. Does
+  // not throw what the host's memory is short for.
   bool RunStep();
 
   struct Counters {
@@ -101,14 +106,24 @@ class EngineLoop {
     std::vector<ScheduledTokens> parts;
     std::vector<RequestId> ids;  // of the parts; 0: a document's
   };
-  enum class Admission { kAdmitted, kNotYet, kNoPlace, kNoMemory };
+  enum class Admission { kAdmitted, kNotYet, kNoPlace, kNoMemory, kFailed };
 
+  // What a generation reads of its document, and what it asks; false if the document is gone.
+  bool Prepare(Generation* generation);
   void ExpireDeadlines();
   void AdmitReturning();
+  // Documents and requests, in this order but for kMaxTimesPassed requests that fit.
+  void AdmitDocuments();
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
+  Admission TryAdmitRequest(Generation* generation);
   // Whether the memory of requests that are held back is what it lacks.
   bool MayRoomBeMadeFor(const Generation& generation) const;
+  // Frees memory when it ends: a request, a scored stream, a rendition that somebody waits for.
+  bool SomethingRuns() const;
+  absl::Status NoMemoryFor(const Generation& generation) const;
+  // Starts a step and commits it; false if that has thrown, which fails the sequences of the step.
+  bool StartStep(const std::vector<ScheduledTokens>& step);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.
   void Commit(const std::vector<ScheduledTokens>& step);
   // Whether the next step can be planned before this one is finished: what it draws decides nothing
@@ -116,12 +131,16 @@ class EngineLoop {
   bool MayRunAhead(const std::vector<ScheduledTokens>& step) const;
   // Waits for the oldest started step and hands out what it gave; false if the device has failed.
   bool FinishStep();
-  void AfterStep(const StartedStep& step, ModelRunner::Results results);
+  void AfterStep(const StartedStep& step, ModelRunner::Results* results);
+  void NoteStep(RequestId id);
+  void AcceptOutput(ModelRunner::Output output);
+  // The sequences of a step cannot go on.
+  void FailStep(const StartedStep& step, const absl::Status& status);
   void Count(const std::vector<ScheduledTokens>& step);
   void SendProgress();
   void OnDeviceFailure(const absl::Status& status);
   // A sequence got no memory for its next tokens: it fails alone, with those that wait for it.
-  void FailSequence(const Scheduler::Failure& failure);
+  void FailSequence(const Sequence* sequence, const absl::Status& status);
   // Frees a request that has sent its last event.
   void Forget(Generation* generation);
 
@@ -135,10 +154,15 @@ class EngineLoop {
   Counters counters_;
   std::deque<StartedStep> started_;  // at most two, the oldest first
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
-  std::list<Generation*> waiting_;    // in order of arrival
-  std::vector<Generation*> running_;  // in order of admission
-  std::list<Generation*> held_back_;
-  std::list<Generation*> returning_;  // were held back, wait for a place
+  // Each request is in one of these, with the same list node from its submission to its end.
+  using Requests = std::list<Generation*>;
+  static bool Move(Generation* generation, Requests* from, Requests* to);
+  Requests waiting_;  // in order of arrival
+  Requests running_;  // in order of admission
+  Requests held_back_;
+  Requests returning_;  // were held back, wait for a place
+  // Requests that were admitted while tokens of an upload waited for room.
+  int times_uploads_passed_ = 0;
   std::unordered_map<const Sequence*, Generation*> by_sequence_;
 };
 

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "engine/base/catch_errors.h"
+
 namespace folio {
 
 EngineThread::EngineThread(EngineLoop* loop, KvStore* store) : loop_(loop), store_(store) {
@@ -21,10 +23,16 @@ EngineThread::~EngineThread() {
   thread_.join();
 }
 
-void EngineThread::Post(Command command) {
+EngineThread::Commands EngineThread::One(Command command) {
+  Commands commands;
+  commands.push_back(std::move(command));
+  return commands;
+}
+
+void EngineThread::PostMade(Commands commands) noexcept {
   {
     MutexLock lock(&mu_);
-    inbox_.push_back(std::move(command));
+    inbox_.splice(inbox_.end(), commands);
   }
   wake_.NotifyOne();
 }
@@ -34,7 +42,7 @@ EngineStats EngineThread::Stats() const {
   return stats_;
 }
 
-bool EngineThread::TakeCommands(bool idle, std::vector<Command>* commands) {
+bool EngineThread::TakeCommands(bool idle, Commands* commands) {
   commands->clear();
   std::optional<SteadyTime> deadline;
   if (idle) deadline = loop_->NextDeadline();
@@ -72,18 +80,26 @@ void EngineThread::Publish(bool busy) {
   stats_ = stats;
 }
 
+void EngineThread::Apply(Commands* commands) {
+  for (Command& command : *commands) {
+    const absl::Status applied = CatchErrors([&] { command.run(*loop_); });
+    if (!applied.ok()) command.fail(*loop_, applied);
+  }
+}
+
 void EngineThread::Main() {
   pthread_setname_np(pthread_self(), "engine");
-  std::vector<Command> commands;
+  Commands commands;
   bool idle = false;
   while (TakeCommands(idle, &commands)) {
-    for (Command& command : commands) command(*loop_);
+    Apply(&commands);
     if (!commands.empty()) Publish(true);
-    idle = !loop_->RunStep();
+    const absl::Status ran = CatchErrors([&] { idle = !loop_->RunStep(); });
+    if (!ran.ok()) loop_->FailAll(ran);  // what the loop has not caught itself
     Publish(!idle);
   }
-  for (Command& command : commands) command(*loop_);
-  loop_->FailAll(absl::UnavailableError("the server is shutting down"));
+  Apply(&commands);
+  loop_->FailAll(StatusOf([] { return absl::UnavailableError("the server is shutting down"); }));
   Publish(false);
 }
 

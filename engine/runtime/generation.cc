@@ -38,10 +38,13 @@ Phase Generation::phase() const {
   return sequence.decoding() ? Phase::kDecode : Phase::kPrefill;
 }
 
-void Generation::Admit(int vocab_size) {
+void Generation::Admit() {
   admitted = true;
   admitted_ = Now();
-  if (spec.sampling.repetition_penalty == 1.0f) return;
+}
+
+void Generation::PrepareDraws(int vocab_size) {
+  if (spec.sampling.repetition_penalty == 1.0f || seen_.has_value()) return;
   seen_.emplace(vocab_size);
   if (rendition != nullptr) {
     for (int32_t token : *rendition->sequence.tokens) seen_->Add(token);

@@ -26,8 +26,10 @@ class Generation {
   Generation(GenerateSpec spec, std::shared_ptr<EventSink> sink, const Tokenizer& tokenizer,
              std::span<const int32_t> eos_tokens);
 
-  // The request runs from now on; its document is known.
-  void Admit(int vocab_size);
+  // What draws need beside logits; its document is known. To be called before Admit.
+  void PrepareDraws(int vocab_size);
+  // The request runs from now on.
+  void Admit();
 
   // Takes the next token, drawn as sequence.draw says, in the place that was kept for it, and sends
   // what it adds. Returns true when the answer is complete; Completed was sent then.

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <new>
+#include <system_error>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/base/memory_bounds.h"
@@ -253,25 +255,38 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   return model;
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
-                                                       bool tokenizer_required) {
-  FOLIO_ASSIGN_OR_RETURN(auto backend, MakeBackend(options));
-  return LoadModel(options, tokenizer_required, std::move(backend));
-}
-
-absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
-                                                       bool tokenizer_required,
-                                                       std::unique_ptr<Backend> backend) {
+absl::StatusOr<std::unique_ptr<LoadedModel>> CatchWhileLoading(
+    const EngineOptions& options,
+    absl::FunctionRef<absl::StatusOr<std::unique_ptr<LoadedModel>>()> load) {
   try {
-    return Load(options, tokenizer_required, std::move(backend));
+    return load();
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory left while ", options.model_dir,
                      " was loaded; take a smaller model, or raise what bounds the process: ",
                      ReadMemoryBounds().limit.what));
+  } catch (const std::system_error& error) {  // no more threads
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the system refused a resource while ", options.model_dir, " was loaded (",
+                     error.what(), "); raise the limits of the process, or lower --threads"));
   }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required) {
+  return CatchWhileLoading(options, [&]() -> absl::StatusOr<std::unique_ptr<LoadedModel>> {
+    FOLIO_ASSIGN_OR_RETURN(auto backend, MakeBackend(options));
+    return Load(options, tokenizer_required, std::move(backend));
+  });
+}
+
+absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
+                                                       bool tokenizer_required,
+                                                       std::unique_ptr<Backend> backend) {
+  return CatchWhileLoading(options,
+                           [&] { return Load(options, tokenizer_required, std::move(backend)); });
 }
 
 }  // namespace folio

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 
 namespace folio {
@@ -69,12 +70,15 @@ void ModelRunner::Start(const std::vector<ScheduledTokens>& step) {
   batch_.tokens.clear();
   batch_.logits.clear();
   Started& started = started_.emplace_back();
+  absl::Cleanup forget = [this] { started_.pop_back(); };
   for (const ScheduledTokens& part : step) {
     AddSlice(part);
     AddLogits(part, &started);
   }
-  last_draws_ = started.draws;
+  std::vector<std::optional<RequestId>> draws = started.draws;
   transformer_->Start(batch_);
+  last_draws_.swap(draws);
+  std::move(forget).Cancel();
 }
 
 ModelRunner::Results ModelRunner::Finish() {

@@ -24,8 +24,8 @@ void ScoringTable::Open(RequestId id, const AttentionSpec& attention,
   sequence.num_prompt = kUnbounded;
   sequence.scores = true;
   stream->sink = std::move(sink);
-  Scoring* opened = stream.get();
-  streams_.emplace(id, std::move(stream));
+  std::unique_ptr<Scoring>& opened = streams_[id];
+  opened = std::move(stream);
   if (scheduler_->Admit(&opened->sequence)) return;
   Fail(id, absl::ResourceExhaustedError("the KV pool is full"));
 }
@@ -82,28 +82,24 @@ void ScoringTable::CompleteIfDone(RequestId id) {
   streams_.erase(it);
 }
 
-void ScoringTable::AfterStep(const std::vector<ModelRunner::Scores>& scores) {
-  for (const ModelRunner::Scores& scored : scores) {
-    const RequestId id = scored.id;
-    if (scored.not_finite.has_value()) {
-      Fail(id, NotFiniteError(*scored.not_finite));
-      continue;
-    }
-    Scoring& stream = *streams_.at(id);
-    Sequence& sequence = stream.sequence;
-    MemoryReceipt& memory = stream.memory;
-    memory.device_kv_bytes_peak =
-        std::max(memory.device_kv_bytes_peak, store_->OwnPageBytes(sequence.kv));
-    memory.summary_bytes_peak =
-        std::max(memory.summary_bytes_peak, store_->SummaryBytes(sequence.kv));
-    stream.sink->OnEvent(ScoredEvent{scored.first_position, scored.logprobs});
-    const int64_t consumed = sequence.num_in_kv - sequence.tokens_begin;
-    if (consumed >= kForgetTokens) {
-      sequence.tokens->erase(sequence.tokens->begin(), sequence.tokens->begin() + consumed);
-      sequence.tokens_begin += consumed;
-    }
-    CompleteIfDone(id);
+void ScoringTable::AfterStep(ModelRunner::Scores scores) {
+  const auto it = streams_.find(scores.id);
+  if (it == streams_.end()) return;
+  if (scores.not_finite.has_value()) return Fail(scores.id, NotFiniteError(*scores.not_finite));
+  Scoring& stream = *it->second;
+  Sequence& sequence = stream.sequence;
+  MemoryReceipt& memory = stream.memory;
+  memory.device_kv_bytes_peak =
+      std::max(memory.device_kv_bytes_peak, store_->OwnPageBytes(sequence.kv));
+  memory.summary_bytes_peak =
+      std::max(memory.summary_bytes_peak, store_->SummaryBytes(sequence.kv));
+  stream.sink->OnEvent(ScoredEvent{scores.first_position, std::move(scores.logprobs)});
+  const int64_t consumed = sequence.num_in_kv - sequence.tokens_begin;
+  if (consumed >= kForgetTokens) {
+    sequence.tokens->erase(sequence.tokens->begin(), sequence.tokens->begin() + consumed);
+    sequence.tokens_begin += consumed;
   }
+  CompleteIfDone(scores.id);
 }
 
 }  // namespace folio

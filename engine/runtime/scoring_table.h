@@ -36,9 +36,10 @@ class ScoringTable {
   // Returns whether there was one.
   bool Cancel(RequestId id, const absl::Status& reason);
   void FailAll(const absl::Status& status);
+  bool empty() const { return streams_.empty(); }
 
-  // To be called after each step.
-  void AfterStep(const std::vector<ModelRunner::Scores>& scores);
+  // To be called after each step with what it gave one stream. What it throws fails that stream.
+  void AfterStep(ModelRunner::Scores scores);
 
  private:
   void Fail(RequestId id, absl::Status status);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/base/catch_errors.h"
+
 namespace folio {
 
 int64_t Scheduler::BytesNeeded(const Sequence& sequence) const {
@@ -15,13 +17,29 @@ bool Scheduler::ReserveOrEvict(int64_t bytes) {
   return evict_for_ && evict_for_(bytes) && store_->Reserve(bytes);
 }
 
+void Scheduler::MakeRoom() {
+  if (running_.size() < running_.capacity()) return;
+  const size_t room = 2 * running_.size() + 1;
+  step_.reserve(room);
+  shortest_.reserve(room);
+  failures_.reserve(room);
+  running_.reserve(room);  // last: its capacity stands for all
+}
+
+// What may throw comes first.
 bool Scheduler::Admit(Sequence* sequence) {
+  MakeRoom();
+  const Sequence* prefix = sequence->prefix;
+  SequenceKv kv = prefix == nullptr ? SequenceKv() : store_->Fork(prefix->kv);
   const int64_t bytes = BytesNeeded(*sequence);
-  if (!ReserveOrEvict(bytes)) return false;
+  if (!ReserveOrEvict(bytes)) {
+    store_->Release(&kv);
+    return false;
+  }
   sequence->reserved_bytes = bytes;
-  if (sequence->prefix != nullptr) {
-    sequence->kv = store_->Fork(sequence->prefix->kv);
-    sequence->num_in_kv = sequence->prefix->num_in_kv;
+  if (prefix != nullptr) {
+    sequence->kv = std::move(kv);
+    sequence->num_in_kv = prefix->num_in_kv;
   }
   running_.push_back(sequence);
   return true;
@@ -44,30 +62,30 @@ void Scheduler::Remove(Sequence* sequence) {
 
 void Scheduler::Retire(Sequence* sequence) { std::erase(running_, sequence); }
 
-void Scheduler::PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const {
+void Scheduler::PlanDecodes(int* budget) {
   for (Sequence* sequence : running_) {
     if (!sequence->decoding() || sequence->paused || *budget == 0) continue;
     if (sequence->num_pending() == 0) continue;
     if (sequence->num_known >= sequence->max_tokens) continue;  // its last token is on its way
-    step->push_back({sequence, 1});
+    step_.push_back({sequence, 1});
     --*budget;
   }
 }
 
-void Scheduler::PlanPrefills(int budget, std::vector<ScheduledTokens>* step) const {
-  const size_t num_decodes = step->size();
+void Scheduler::PlanPrefills(int budget) {
+  const size_t num_decodes = step_.size();
   for (Sequence* sequence : running_) {
     if (sequence->decoding() || sequence->paused || sequence->num_pending() == 0) continue;
-    step->push_back({sequence, 0});
+    step_.push_back({sequence, 0});
   }
-  const auto first = step->begin() + num_decodes;
-  if (first == step->end()) return;
+  const auto first = step_.begin() + num_decodes;
+  if (first == step_.end()) return;
   // Alone in the step, a prefill may have all of it.
-  const int64_t share = step->size() == 1 ? budget : options_.prefill_share_tokens;
-  const int64_t fair = std::max<int64_t>(1, budget / (step->end() - first));
-  std::vector<ScheduledTokens*> shortest;
-  for (auto it = first; it != step->end(); ++it) shortest.push_back(&*it);
-  std::stable_sort(shortest.begin(), shortest.end(), [](auto* a, auto* b) {
+  const int64_t share = step_.size() == 1 ? budget : options_.prefill_share_tokens;
+  const int64_t fair = std::max<int64_t>(1, budget / (step_.end() - first));
+  shortest_.clear();
+  for (auto it = first; it != step_.end(); ++it) shortest_.push_back(&*it);
+  std::stable_sort(shortest_.begin(), shortest_.end(), [](auto* a, auto* b) {
     return a->sequence->num_pending() < b->sequence->num_pending();
   });
   int score_rows = options_.score_rows;
@@ -80,35 +98,38 @@ void Scheduler::PlanPrefills(int budget, std::vector<ScheduledTokens>* step) con
     budget -= tokens;
     if (scores) score_rows -= tokens;
   };
-  for (ScheduledTokens* part : shortest) give(part, std::min(fair, share));
-  for (auto it = first; it != step->end(); ++it) give(&*it, share);
-  std::erase_if(*step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
+  for (ScheduledTokens* part : shortest_) give(part, std::min(fair, share));
+  for (auto it = first; it != step_.end(); ++it) give(&*it, share);
+  std::erase_if(step_, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
 }
 
 absl::Status Scheduler::Provide(const ScheduledTokens& part, bool first) {
   Sequence* sequence = part.sequence;
-  const absl::Status status =
-      store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv);
-  return status.ok() && reserve_ ? reserve_(part, first) : status;
+  return StatusOf([&] {
+    const absl::Status status =
+        store_->Extend(sequence->plan, sequence->num_in_kv, part.num_tokens, &sequence->kv);
+    return status.ok() && reserve_ ? reserve_(part, first) : status;
+  });
 }
 
-std::vector<ScheduledTokens> Scheduler::NextStep(std::vector<Failure>* failures) {
-  std::vector<ScheduledTokens> step;
+const std::vector<ScheduledTokens>& Scheduler::NextStep() {
+  step_.clear();
+  failures_.clear();
   int budget = options_.step_tokens;
-  PlanDecodes(&budget, &step);
-  PlanPrefills(budget, &step);
+  PlanDecodes(&budget);
+  PlanPrefills(budget);
   bool first = true;
-  for (ScheduledTokens& part : step) {
+  for (ScheduledTokens& part : step_) {
     if (absl::Status status = Provide(part, first); !status.ok()) {
-      failures->push_back({part.sequence, std::move(status)});
+      failures_.push_back({part.sequence, std::move(status)});
       part.num_tokens = 0;
     } else {
       first = false;
     }
     part.sequence->num_scheduled = part.num_tokens;
   }
-  std::erase_if(step, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
-  return step;
+  std::erase_if(step_, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
+  return step_;
 }
 
 void Scheduler::Commit(const std::vector<ScheduledTokens>& step) {

@@ -49,6 +49,7 @@ class Scheduler {
   int64_t BytesNeeded(const Sequence& sequence) const;
 
   // Reserves memory, forks the prefix's cache and lets the sequence run; false if memory is short.
+  // Without host memory it throws std::bad_alloc and has done nothing.
   bool Admit(Sequence* sequence);
 
   // Raises the reservation of a running sequence to its present max_tokens; false if memory is
@@ -64,13 +65,14 @@ class Scheduler {
   // The next step: one token of every decoding sequence first, then prefills, the one with the
   // least left first, each with a fair part of the token budget; what is left over goes to the
   // oldest. Pages for all tokens are allocated, and what else the step needs is reserved; a
-  // sequence that gets none is left out of the step and put into `failures`. Empty if there is
-  // nothing to run.
+  // sequence that gets none is left out of the step and put into failures(). Empty if there is
+  // nothing to run. Valid until the next call; needs no host memory but for what it provides.
   struct Failure {
     Sequence* sequence = nullptr;
     absl::Status status;
   };
-  std::vector<ScheduledTokens> NextStep(std::vector<Failure>* failures);
+  const std::vector<ScheduledTokens>& NextStep();
+  const std::vector<Failure>& failures() const { return failures_; }
 
   // The step ran: advances the counters and frees pages that nobody can see any more.
   void Commit(const std::vector<ScheduledTokens>& step);
@@ -80,15 +82,21 @@ class Scheduler {
  private:
   // Reserves bytes of cache, evicting if need be; false if that is not enough.
   bool ReserveOrEvict(int64_t bytes);
-  void PlanDecodes(int* budget, std::vector<ScheduledTokens>* step) const;
+  // Room in the lists below for one more sequence.
+  void MakeRoom();
+  void PlanDecodes(int* budget);
   absl::Status Provide(const ScheduledTokens& part, bool first);
-  void PlanPrefills(int budget, std::vector<ScheduledTokens>* step) const;
+  void PlanPrefills(int budget);
 
   const SchedulerOptions options_;
   KvStore* const store_;
   const Reserve reserve_;
   const EvictFor evict_for_;
   std::vector<Sequence*> running_;  // in order of admission
+  // Of the last step; each has room for all that run.
+  std::vector<ScheduledTokens> step_;
+  std::vector<ScheduledTokens*> shortest_;
+  std::vector<Failure> failures_;
 };
 
 }  // namespace folio

@@ -70,11 +70,14 @@ TEST_F(DocumentTableTest, WhatIsReadOrWaitedForIsNotEvicted) {
   spec.attention = Attention("lm_infinite");
   const auto reader = Submit(++last_id_, std::move(spec));
   loop_.RunStep();
+  const int64_t held = directory_.Get(document)->kv_bytes;
   const DocumentHandle other = Open("other");
   Append(other, static_cast<int>(free_bytes() / 4096) * 16 + 1);
-  EXPECT_EQ(directory_.Get(other)->state, DocumentState::kFailed);
+  EXPECT_TRUE(directory_.Get(other)->short_of_room);
+  EXPECT_EQ(directory_.Get(document)->kv_bytes, held);
   RunUntilIdle();
   EXPECT_TRUE(reader->completed().has_value()) << reader->status();
+  EXPECT_FALSE(directory_.Get(other)->short_of_room);
 }
 
 TEST_F(DocumentTableTest, OpeningAStreamEvictsToo) {

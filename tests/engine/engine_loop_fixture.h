@@ -6,8 +6,10 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/attention_registry.h"
@@ -50,6 +52,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
   }
   void Start(const std::vector<ScheduledTokens>& step) override {
     EXPECT_GE(num_reserved, step.size());
+    if (std::exchange(start_throws, false)) throw std::bad_alloc();
     ModelRunner::Results& results = started_.emplace_back();
     most_started = std::max(most_started, started_.size());
     ++steps;
@@ -73,6 +76,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
   ModelRunner::Results Finish() override {
     ModelRunner::Results results = std::move(started_.front());
     started_.pop_front();
+    if (std::exchange(finish_throws, false)) throw std::bad_alloc();
     return results;
   }
   bool runs_ahead() const override { return ahead; }
@@ -85,6 +89,9 @@ class FakeRunner final : public EngineLoop::StepRunner {
   size_t most_started = 0;
   std::function<bool(const Sequence&)> has_no_room = [](const Sequence&) { return false; };
   size_t num_reserved = 0;
+  // Once.
+  bool start_throws = false;
+  bool finish_throws = false;
   // Positions of tokens whose logits are not finite, by request.
   std::map<RequestId, int64_t> not_finite;
 

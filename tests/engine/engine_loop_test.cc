@@ -207,10 +207,11 @@ TEST_F(EngineLoopTest, AThousandCancellationsLeaveNothingBehind) {
       recorders.push_back(recorder);
       auto generation = std::make_shared<std::unique_ptr<Generation>>(std::make_unique<Generation>(
           Spec(1 + random() % 300, 1 + random() % 20), recorder, tokenizer_, kEos));
-      thread.Post([id, generation](EngineLoop& loop) { loop.Submit(id, std::move(*generation)); });
+      thread.Post(
+          {[id, generation](EngineLoop& loop) { loop.Submit(id, std::move(*generation)); }});
       if (random() % 4 == 0) recorder->WaitForTokens(1 + random() % 3);
       if (random() % 2 == 0) {
-        thread.Post([id](EngineLoop& loop) { loop.Cancel(id, absl::CancelledError("gone")); });
+        thread.Post({[id](EngineLoop& loop) { loop.Cancel(id, absl::CancelledError("gone")); }});
       }
     }
     for (const auto& recorder : recorders) recorder->WaitForEnd();
@@ -225,7 +226,7 @@ TEST_F(EngineLoopTest, ShutdownFailsWhatRunsWithUnavailable) {
     EngineThread thread(&loop_, store_.get());
     auto generation = std::make_shared<std::unique_ptr<Generation>>(
         std::make_unique<Generation>(Spec(5, 1000), recorder, tokenizer_, kEos));
-    thread.Post([generation](EngineLoop& loop) { loop.Submit(1, std::move(*generation)); });
+    thread.Post({[generation](EngineLoop& loop) { loop.Submit(1, std::move(*generation)); }});
     recorder->WaitForTokens(1);
   }
   EXPECT_TRUE(recorder->ended());

@@ -79,10 +79,9 @@ class KvBudget : public testing::TestWithParam<std::tuple<int, bool>> {
   // Runs until everything that was admitted is complete.
   void RunAll() {
     for (;;) {
-      std::vector<Scheduler::Failure> failures;
-      const auto step = scheduler_->NextStep(&failures);
-      for (const auto& failure : failures) ADD_FAILURE() << failure.status;
-      ASSERT_TRUE(failures.empty());
+      const std::vector<ScheduledTokens> step = scheduler_->NextStep();
+      for (const auto& failure : scheduler_->failures()) ADD_FAILURE() << failure.status;
+      ASSERT_TRUE(scheduler_->failures().empty());
       if (step.empty()) return;
       scheduler_->Commit(step);
       ASSERT_EQ(memory_.allocated_bytes, planned_bytes_);

@@ -32,9 +32,8 @@ class SchedulerTest : public testing::Test {
     return sequence;
   }
   std::vector<ScheduledTokens> Step() {
-    std::vector<Scheduler::Failure> failures;
-    auto step = scheduler_.NextStep(&failures);
-    EXPECT_TRUE(failures.empty());
+    const std::vector<ScheduledTokens> step = scheduler_.NextStep();
+    EXPECT_TRUE(scheduler_.failures().empty());
     scheduler_.Commit(step);
     for (const ScheduledTokens& part : step) {
       if (part.sequence->num_pending() == 0) {  // a next token was sampled

@@ -1,6 +1,7 @@
 #include "engine/base/worker_pool.h"
 
 #include <atomic>
+#include <new>
 
 #include "gtest/gtest.h"
 
@@ -29,6 +30,22 @@ TEST(WorkerPool, WritesOfTheBodyAreSeenAfterTheLoop) {
   for (int loop = 1; loop < 100; ++loop) {
     pool.ParallelFor(1000, [&](int64_t task, int) { values[task] += 1; });
     for (int value : values) ASSERT_EQ(value, loop);
+  }
+}
+
+TEST(WorkerPool, WhatABodyThrowsReachesTheCaller) {
+  for (int threads : {1, 2, 5}) {
+    WorkerPool pool(threads);
+    for (int bad = 0; bad < 50; ++bad) {
+      EXPECT_THROW(pool.ParallelFor(50,
+                                    [bad](int64_t task, int) {
+                                      if (task >= bad) throw std::bad_alloc();
+                                    }),
+                   std::bad_alloc);
+      std::atomic<int> runs{0};
+      pool.ParallelFor(50, [&runs](int64_t, int) { runs.fetch_add(1); });
+      ASSERT_EQ(runs.load(), 50) << "the next loop is whole";
+    }
   }
 }
 

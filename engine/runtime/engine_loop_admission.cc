@@ -1,0 +1,172 @@
+// How requests come into the loop: what they read, and when memory and places are there for them.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/prompt_truncation.h"
+#include "engine/base/catch_errors.h"
+#include "engine/runtime/engine_loop.h"
+
+namespace folio {
+namespace {
+
+// Requests that fit may be admitted so often before an earlier one that does not, which is not
+// starved by them.
+constexpr int kMaxTimesPassed = 8;
+
+}  // namespace
+
+void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
+  Generation* generation = owned.get();
+  generation->sequence.id = id;
+  std::unique_ptr<Generation>& place = requests_[id];
+  place = std::move(owned);
+  if (!Prepare(generation)) {
+    generation->Fail(documents_.WhyGone(*generation->spec.document));
+    return Forget(generation);
+  }
+  by_sequence_[&generation->sequence] = generation;
+  waiting_.push_back(generation);
+  counters_.cached_tokens += generation->cached_tokens;
+}
+
+bool EngineLoop::Prepare(Generation* generation) {
+  const GenerateSpec& spec = generation->spec;
+  Sequence& sequence = generation->sequence;
+  int64_t document_tokens = 0;
+  const bool truncated = PlanFor(spec.attention, options_.model).truncation.enabled();
+  if (spec.document.has_value()) {
+    Document* document = documents_.Find(*spec.document);
+    if (document == nullptr) return false;
+    if (truncated) {
+      // What is cut depends on the question: nothing of the document's cache can be used.
+      sequence.tokens->insert(sequence.tokens->begin(), document->tokens->begin(),
+                              document->tokens->end());
+    } else {
+      document_tokens = std::ssize(*document->tokens);
+      generation->rendition = documents_.Acquire(document, spec.attention);
+      generation->cached_tokens = generation->rendition->sequence.num_in_kv;
+      sequence.prefix = &generation->rendition->sequence;
+    }
+  }
+  sequence.plan =
+      PlanFor(spec.attention, options_.model, document_tokens + std::ssize(*sequence.tokens));
+  if (truncated) {
+    *sequence.tokens =
+        TruncatePrompt(sequence.plan.truncation, *sequence.tokens, spec.stop.max_new_tokens);
+    sequence.plan.prompt_tokens = std::ssize(*sequence.tokens);
+  }
+  sequence.tokens_begin = document_tokens;
+  sequence.num_known = sequence.num_prompt = document_tokens + std::ssize(*sequence.tokens);
+  sequence.max_tokens = sequence.num_prompt + spec.stop.max_new_tokens;
+  return true;
+}
+
+int64_t EngineLoop::waiting_prefill_tokens() const {
+  int64_t tokens = 0;
+  for (const Generation* generation : waiting_) {
+    tokens += generation->sequence.num_prompt - generation->cached_tokens;
+  }
+  return tokens;
+}
+
+void EngineLoop::AdmitReturning() {
+  while (!returning_.empty() && num_running() < options_.max_running_requests) {
+    returning_.front()->sequence.paused = false;
+    Move(returning_.front(), &returning_, &running_);
+  }
+}
+
+bool EngineLoop::SomethingRuns() const {
+  const auto pending = [](const Generation* generation) {
+    return generation->rendition != nullptr && generation->rendition->admitted &&
+           !generation->rendition->complete();
+  };
+  return !running_.empty() || !held_back_.empty() || !returning_.empty() || !scorings_.empty() ||
+         std::any_of(waiting_.begin(), waiting_.end(), pending);
+}
+
+void EngineLoop::AdmitDocuments() {
+  if (documents_.short_of_room()) documents_.MakeRoom(SomethingRuns());
+  if (!documents_.short_of_room()) times_uploads_passed_ = 0;
+}
+
+EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
+  Rendition* rendition = generation->rendition;
+  if (rendition != nullptr && !rendition->complete()) {
+    if (rendition->admitted) return Admission::kNotYet;
+    rendition->admitted = scheduler_.Admit(&rendition->sequence);
+    return rendition->admitted ? Admission::kNotYet : Admission::kNoMemory;
+  }
+  if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;
+  generation->PrepareDraws(options_.vocab_size);
+  return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kNoMemory;
+}
+
+EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
+  Admission admission = Admission::kFailed;
+  const absl::Status tried = CatchErrors([&] { admission = TryAdmitRequest(generation); });
+  if (!tried.ok()) Cancel(generation->sequence.id, tried);
+  return admission;
+}
+
+bool EngineLoop::MayRoomBeMadeFor(const Generation& generation) const {
+  const Rendition* rendition = generation.rendition;
+  const bool of_rendition = rendition != nullptr && !rendition->complete();
+  int64_t room = store_->capacity_bytes() - store_->reserved_bytes();
+  for (const Generation* held_back : held_back_) room += held_back->sequence.reserved_bytes;
+  return !held_back_.empty() &&
+         room >= scheduler_.BytesNeeded(of_rendition ? rendition->sequence : generation.sequence);
+}
+
+absl::Status EngineLoop::NoMemoryFor(const Generation& generation) const {
+  return StatusOf([&] {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the request needs ", scheduler_.BytesNeeded(generation.sequence),
+        " bytes of KV cache beside the documents, which hold ", store_->reserved_bytes(), " of ",
+        store_->capacity_bytes(), ": delete documents or raise --kv-bytes"));
+  });
+}
+
+void EngineLoop::AdmitWaiting() {
+  bool rendition_pending = false;
+  Generation* passed = nullptr;  // the first one that memory is short for
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    if (times_uploads_passed_ >= kMaxTimesPassed && SomethingRuns()) break;
+    Generation* generation = *it++;
+    const Admission admission = TryAdmit(generation);
+    if (admission == Admission::kNoPlace) break;
+    if (admission == Admission::kFailed) continue;
+    if (admission == Admission::kNotYet) {
+      rendition_pending = true;
+      continue;
+    }
+    if (admission == Admission::kAdmitted) {
+      Move(generation, &waiting_, &running_);
+      generation->Admit();
+      if (documents_.short_of_room()) ++times_uploads_passed_;
+      if (passed != nullptr && ++passed->times_passed >= kMaxTimesPassed) break;
+      continue;
+    }
+    if (MayRoomBeMadeFor(*generation)) {
+      Cancel(held_back_.front()->sequence.id, StatusOf([] {
+               return absl::AbortedError("the client reads nothing, and others need the memory");
+             }));
+      it = waiting_.begin();
+      passed = nullptr;
+      rendition_pending = false;
+      continue;
+    }
+    // Those will free memory when they end; what fits may go first, a few times.
+    if (!running_.empty() || !held_back_.empty() || rendition_pending) {
+      if (passed == nullptr) passed = generation;
+      if (passed->times_passed >= kMaxTimesPassed) break;
+      continue;
+    }
+    generation->Fail(NoMemoryFor(*generation));
+    Forget(generation);
+    it = waiting_.begin();
+  }
+}
+
+}  // namespace folio
