@@ -55,6 +55,8 @@ class DocumentUpload final : public DocumentAttachment {
   // threads only.
   Mutex work_mu;
   std::weak_ptr<Uploader> owner FOLIO_GUARDED_BY(work_mu);
+  // A part is in work; once that is over: it was not taken whole, and no other can follow it.
+  bool part_open FOLIO_GUARDED_BY(work_mu) = false;
 
   // The tokens that are certain with the next part of the text, the beginning-of-sequence token in
   // front of the first ones; and the rest of them. Errors: INVALID_ARGUMENT (no UTF-8, no place to

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -9,13 +10,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "engine/base/mutex.h"
 #include "engine/types/request.h"
 #include "server/clock.h"
 
 namespace folio::server {
 
-// One stream as the pump sees it. All calls come from the pump thread.
+// One stream as the pump sees it. All calls come from the pump thread. What Handle or Tick throw
+// fails the stream: it is stopped.
 class PumpTarget {
  public:
   virtual ~PumpTarget() = default;
@@ -23,8 +26,16 @@ class PumpTarget {
   virtual void Handle(Event event) = 0;
   // The time, about every EventPump::kTick while registered.
   virtual void Tick(SteadyTime now) = 0;
-  // The server is stopping: end with `status`.
+  // The stream cannot go on: end with `status`. May come more than once, and comes again later if
+  // it throws.
   virtual void Stop(const absl::Status& status) = 0;
+
+ private:
+  friend class EventPump;
+  // Set under the mutex of the pump, once.
+  std::atomic<bool> failed_{false};
+  absl::Status failure_;
+  std::shared_ptr<PumpTarget> next_failed_;
 };
 
 // Carries events from the engine thread to the streams on a thread of its own, so that the engine
@@ -50,15 +61,24 @@ class EventPump {
   // Calls Stop on every registered target, soon.
   void StopAll(const absl::Status& status);
 
+  // Does something for a stream, on any thread; what that throws fails the stream.
+  void Run(const std::shared_ptr<PumpTarget>& target, absl::FunctionRef<void()> work) noexcept;
+
  private:
   using Inbox = std::vector<std::pair<std::shared_ptr<PumpTarget>, Event>>;
   struct Turn;
   class Sink;
 
-  void Post(const std::shared_ptr<PumpTarget>& target, Event event);
+  void Post(const std::shared_ptr<PumpTarget>& target, Event event) noexcept;
+  // Something of a stream was lost: it gets no more events, and Stop is called soon. Needs no
+  // memory.
+  void Fail(const std::shared_ptr<PumpTarget>& target, const absl::Status& status)
+      FOLIO_REQUIRES(mu_);
   void Main();
+  void Tick(Turn* turn, SteadyTime now);
+  static void StopFailed(Turn* turn);
   bool HasWork() const FOLIO_REQUIRES(mu_) {
-    return ending_ || !inbox_.empty() || stop_all_.has_value();
+    return ending_ || !inbox_.empty() || failed_ != nullptr || stop_all_.has_value();
   }
   // Waits for work and takes it; false when the pump is to end after this turn.
   bool Take(Turn* turn);
@@ -68,6 +88,7 @@ class EventPump {
   Mutex mu_;
   CondVar wake_;
   Inbox inbox_ FOLIO_GUARDED_BY(mu_);
+  std::shared_ptr<PumpTarget> failed_ FOLIO_GUARDED_BY(mu_);  // the first of a chain
   std::set<std::shared_ptr<PumpTarget>> registered_ FOLIO_GUARDED_BY(mu_);
   std::optional<absl::Status> stop_all_ FOLIO_GUARDED_BY(mu_);
   bool ending_ FOLIO_GUARDED_BY(mu_) = false;

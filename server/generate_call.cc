@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
 
@@ -77,22 +78,26 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, request));
   call->self_ = call;
   context->streams.Add();
-  if (grpc::Status refused = context->CheckAdmission(); !refused.ok()) {
-    call->writes_.Finish(std::move(refused));
-    return call.get();
-  }
-  const int64_t bytes = MemoryFor(*request, call->engine_->tokenizer());
-  if (grpc::Status refused = context->TakeMemory(bytes, &call->memory_); !refused.ok()) {
-    call->writes_.Finish(std::move(refused));
-    return call.get();
-  }
-  context->pump.Register(call);
-  context->num_preparing.fetch_add(1);
-  call->preparing_ = true;
-  context->pool.Post(PromptPool::LaneFor(request->SpaceUsedLong()),
-                     {[call] { call->Prepare(); },
-                      [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
+  const absl::Status begun = CatchErrors([&call] { call->Begin(); });
+  if (!begun.ok()) call->OnPrepareFailed(begun);
   return call.get();
+}
+
+void GenerateCall::Begin() {
+  if (grpc::Status refused = context_->CheckAdmission(); !refused.ok()) {
+    return writes_.Finish(std::move(refused));
+  }
+  const int64_t bytes = MemoryFor(*request_, engine_->tokenizer());
+  if (grpc::Status refused = context_->TakeMemory(bytes, &memory_); !refused.ok()) {
+    return writes_.Finish(std::move(refused));
+  }
+  const auto call = shared_from_this();
+  context_->pump.Register(call);
+  context_->num_preparing.fetch_add(1);
+  preparing_ = true;
+  context_->pool.Post(PromptPool::LaneFor(request_->SpaceUsedLong()),
+                      {[call] { call->Prepare(); },
+                       [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
 }
 
 GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
@@ -133,8 +138,11 @@ void GenerateCall::EndPreparation() {
 
 void GenerateCall::OnPrepareFailed(const absl::Status& status) {
   EndPreparation();
-  context_->metrics->OnFailed(status, "tokenise");
-  writes_.Finish(ToGrpcStatus(status, {"REQUEST_MEMORY", {{"phase", "tokenise"}}, {}}));
+  writes_.Finish(ToGrpcStatus(status));  // first: it needs no memory
+  context_->pump.Run(shared_from_this(), [&] {
+    EndEarly(status);  // it may be submitted
+    context_->metrics->OnFailed(status, "tokenise");
+  });
 }
 
 grpc::Status GenerateCall::Read(GenerateQuestion* question) {
@@ -328,16 +336,13 @@ void GenerateCall::Stop(const absl::Status& status) {
   writes_.Finish(ToGrpcStatus(status, {{}, {{"phase", PhaseName(phase_)}}, {}}));
 }
 
-void GenerateCall::EndEarly(absl::Status reason) {
-  RequestId id = 0;
-  {
-    MutexLock lock(&mu_);
-    if (end_reason_.has_value()) return;
-    end_reason_ = reason;
-    id = id_;
-  }
-  // While preparing, the pool thread finds the reason.
-  if (id != 0) engine_->Cancel(id, std::move(reason));
+void GenerateCall::EndEarly(const absl::Status& reason) {
+  MutexLock lock(&mu_);
+  if (end_reason_.has_value()) return;
+  // Before the note: if it throws, the next reason cancels. While preparing, the pool thread finds
+  // the note.
+  if (id_ != 0) engine_->Cancel(id_, reason);
+  end_reason_ = reason;
 }
 
 std::optional<absl::Status> GenerateCall::end_reason() const {
@@ -346,17 +351,20 @@ std::optional<absl::Status> GenerateCall::end_reason() const {
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
-  reader_.OnWriteDone();
-  writes_.OnWriteDone(ok);
-  if (!ok) EndEarly(absl::CancelledError("the client is gone"));
+  context_->pump.Run(shared_from_this(), [&] {
+    reader_.OnWriteDone();
+    writes_.OnWriteDone(ok);
+    if (!ok) EndEarly(absl::CancelledError("the client is gone"));
+  });
 }
 
 void GenerateCall::OnCancel() {
-  // gRPC cancels calls whose deadline has passed, too.
-  if (std::chrono::system_clock::now() >= deadline_) {
-    return EndEarly(absl::DeadlineExceededError("the deadline has passed"));
-  }
-  EndEarly(absl::CancelledError("the client cancelled the request"));
+  context_->pump.Run(shared_from_this(), [&] {
+    // gRPC cancels calls whose deadline has passed, too.
+    EndEarly(std::chrono::system_clock::now() >= deadline_
+                 ? absl::DeadlineExceededError("the deadline has passed")
+                 : absl::CancelledError("the client cancelled the request"));
+  });
 }
 
 void GenerateCall::OnDone() {
@@ -364,9 +372,11 @@ void GenerateCall::OnDone() {
     MutexLock lock(&mu_);
     done_ = true;
   }
-  const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-  context_->metrics->OnRpc("Generate", code);
-  LogRpc({"Generate", code, request_id_, strategy_, Seconds(arrived_, context_->clock())});
+  CatchErrors([&] {
+    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
+    context_->metrics->OnRpc("Generate", code);
+    LogRpc({"Generate", code, request_id_, strategy_, Seconds(arrived_, context_->clock())});
+  }).IgnoreError();
   context_->pump.Unregister(self_);
   std::shared_ptr<GenerateCall> last = std::move(self_);
   last->context_->streams.Remove();

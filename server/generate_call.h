@@ -48,10 +48,12 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void OnCancel() override;
   void OnDone() override;
 
+  // Refuses the call or has the pool prepare it.
+  void Begin();
   // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
   void EndPreparation();
-  // The rest of Prepare has thrown.
+  // The rest of Begin or Prepare has thrown.
   void OnPrepareFailed(const absl::Status& status);
   // Checked and tokenised.
   grpc::Status Read(GenerateQuestion* question);
@@ -69,7 +71,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void AbortSlowReader();
 
   // In any state. Only the first reason counts.
-  void EndEarly(absl::Status reason);
+  void EndEarly(const absl::Status& reason);
   std::optional<absl::Status> end_reason() const;
   void Send(v1::GenerateEvent event);
 

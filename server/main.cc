@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "engine/base/catch_errors.h"
 #include "engine/runtime/cuda_maker.h"
 #include "server/logging.h"
 #include "server/memory_trim.h"
@@ -90,11 +91,14 @@ void RaiseDescriptorLimit() {
 
 int main(int argc, char** argv) {
   ServerOptions options;
-  int exit_code = 0;
-  if (ParseOptions(argc, argv, &options, &exit_code) == ParseResult::kExit) return exit_code;
+  int parsed = 0;
+  if (ParseOptions(argc, argv, &options, &parsed) == ParseResult::kExit) return parsed;
   folio::server::SetUpAllocator();
   folio::server::SetUpLogging(options.log_level, options.log_json);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
-  return Serve(options, BlockStopSignals());
+  int exit_code = 1;
+  const absl::Status served =
+      folio::CatchErrors([&] { exit_code = Serve(options, BlockStopSignals()); });
+  return served.ok() ? exit_code : Fail(served);
 }

@@ -2,28 +2,21 @@
 
 #include <pthread.h>
 
-#include <exception>
-#include <new>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
 
 namespace folio::server {
 namespace {
 
 void Run(const PromptPool::Task& task) {
-  try {
-    task.run();
-  } catch (const std::bad_alloc&) {
-    task.fail(absl::ResourceExhaustedError("the server is short of memory; try again later"));
-  } catch (const std::exception& error) {
-    task.fail(absl::InternalError(absl::StrCat("the request failed: ", error.what())));
-  }
+  const absl::Status run = CatchErrors(task.run);
+  if (!run.ok()) task.fail(run);
 }
 
 }  // namespace
 
-PromptPool::PromptPool() {
+PromptPool::PromptPool() : PromptPool(Begun()) {
   for (const Lane lane : {Lane::kShort, Lane::kLong}) {
     threads_.emplace_back([this, lane] { Main(lane); });
   }

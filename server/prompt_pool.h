@@ -24,7 +24,7 @@ class PromptPool {
   struct Task {
     std::function<void()> run;
     // Called instead of the rest of `run` when that throws: RESOURCE_EXHAUSTED when memory is
-    // short.
+    // short. Does not throw.
     std::function<void(const absl::Status&)> fail;
   };
 
@@ -45,6 +45,10 @@ class PromptPool {
 
  private:
   using Queue = std::deque<Task>;
+  // Without threads. The constructor delegates to it, so that the destructor ends the one thread
+  // when the other cannot be had.
+  struct Begun {};
+  explicit PromptPool(Begun) {}
 
   void Main(Lane lane);
   // The queue that a thread of this lane takes its next task from; nullptr: there is none for it.

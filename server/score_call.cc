@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
 #include "proto/method.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
@@ -28,12 +29,14 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
   std::shared_ptr<ScoreCall> call(new ScoreCall(context, rpc));
   call->self_ = call;
   context->streams.Add();
-  if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
-    call->writes_.Finish(std::move(refused));
-    return call.get();
-  }
-  context->pump.Register(call);
-  call->MaybeRead();
+  const absl::Status begun = CatchErrors([&] {
+    if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
+      return call->writes_.Finish(std::move(refused));
+    }
+    context->pump.Register(call);
+    call->MaybeRead();
+  });
+  if (!begun.ok()) call->writes_.Finish(ToGrpcStatus(begun));
   return call.get();
 }
 
@@ -64,20 +67,25 @@ void ScoreCall::MaybeRead() {
 }
 
 void ScoreCall::OnReadDone(bool ok) {
-  if (ok) {
-    const size_t bytes = request_.SpaceUsedLong();
-    // At worst a token for each byte.
-    const auto needed = static_cast<int64_t>(bytes + sizeof(int32_t) * request_.ByteSizeLong());
-    MemoryBudget::Share memory;
-    if (grpc::Status refused = context_->TakeMemory(needed, &memory); !refused.ok()) {
-      return Refuse(refused);
-    }
-    {
-      MutexLock lock(&mu_);
-      memory_ = std::move(memory);
-    }
-    return PostWork(bytes, &ScoreCall::Process);
+  context_->pump.Run(shared_from_this(), [&] { ok ? OnPart() : OnHalfClose(); });
+}
+
+void ScoreCall::OnPart() {
+  const size_t bytes = request_.SpaceUsedLong();
+  // At worst a token for each byte.
+  const auto needed = static_cast<int64_t>(bytes + sizeof(int32_t) * request_.ByteSizeLong());
+  MemoryBudget::Share memory;
+  if (grpc::Status refused = context_->TakeMemory(needed, &memory); !refused.ok()) {
+    return Refuse(refused);
   }
+  {
+    MutexLock lock(&mu_);
+    memory_ = std::move(memory);
+  }
+  PostWork(bytes, &ScoreCall::Process);
+}
+
+void ScoreCall::OnHalfClose() {
   {
     MutexLock lock(&mu_);
     all_received_ = true;
@@ -87,9 +95,10 @@ void ScoreCall::OnReadDone(bool ok) {
 
 void ScoreCall::PostWork(size_t bytes, void (ScoreCall::*work)()) {
   const auto call = shared_from_this();
-  context_->pool.Post(PromptPool::LaneFor(bytes),
-                      {[call, work] { (*call.*work)(); },
-                       [call](const absl::Status& status) { call->Refuse(ToGrpcStatus(status)); }});
+  const auto fail = [call](const absl::Status& status) {
+    call->context_->pump.Run(call, [&] { call->Refuse(ToGrpcStatus(status)); });
+  };
+  context_->pool.Post(PromptPool::LaneFor(bytes), {[call, work] { (*call.*work)(); }, fail});
 }
 
 void ScoreCall::Refuse(const grpc::Status& status) {
@@ -287,16 +296,20 @@ void ScoreCall::Stop(const absl::Status& status) {
 }
 
 void ScoreCall::OnWriteDone(bool ok) {
-  reader_.OnWriteDone();
-  writes_.OnWriteDone(ok);
-  if (!ok) return Abandon(absl::CancelledError("the client is gone"));
-  MaybeRead();
+  context_->pump.Run(shared_from_this(), [&] {
+    reader_.OnWriteDone();
+    writes_.OnWriteDone(ok);
+    if (!ok) return Abandon(absl::CancelledError("the client is gone"));
+    MaybeRead();
+  });
 }
 
 void ScoreCall::OnCancel() {
-  const absl::Status gone = absl::CancelledError("the client is gone");
-  writes_.Finish(ToGrpcStatus(gone));
-  Abandon(gone);
+  context_->pump.Run(shared_from_this(), [&] {
+    const absl::Status gone = absl::CancelledError("the client is gone");
+    writes_.Finish(ToGrpcStatus(gone));
+    Abandon(gone);
+  });
 }
 
 void ScoreCall::OnDone() {
@@ -305,10 +318,12 @@ void ScoreCall::OnDone() {
     done_ = true;
     memory_ = {};
   }
-  const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-  context_->metrics->OnRpc("Score", code);
-  const std::string strategy = v1::ReadMethod(header_.strategy()).name;
-  LogRpc({"Score", code, "", strategy, Seconds(arrived_, context_->clock())});
+  CatchErrors([&] {
+    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
+    context_->metrics->OnRpc("Score", code);
+    const std::string strategy = v1::ReadMethod(header_.strategy()).name;
+    LogRpc({"Score", code, "", strategy, Seconds(arrived_, context_->clock())});
+  }).IgnoreError();
   context_->pump.Unregister(self_);
   std::shared_ptr<ScoreCall> last = std::move(self_);
   last->context_->streams.Remove();

@@ -39,6 +39,8 @@ class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::Sco
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  void OnPart();
+  void OnHalfClose();
 
   // On a prompt pool thread, one after the other.
   void Process();

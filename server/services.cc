@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/begin_call.h"
 #include "server/generate_call.h"
 #include "server/request_mapping.h"
 #include "server/score_call.h"
@@ -84,133 +85,144 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
 
 grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
     grpc::CallbackServerContext* rpc, const v1::GenerateRequest* request) {
-  return GenerateCall::Start(context_, rpc, request);
+  return BeginCall<grpc::ServerWriteReactor<v1::GenerateEvent>>(
+      [&] { return GenerateCall::Start(context_, rpc, request); });
 }
 
 grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>* InferenceService::Score(
     grpc::CallbackServerContext* rpc) {
-  return ScoreCall::Start(context_, rpc);
+  return BeginCall<grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>>(
+      [&] { return ScoreCall::Start(context_, rpc); });
 }
 
 grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>*
 DocumentsService::UploadDocument(grpc::CallbackServerContext*) {
-  return UploadCall::Start(context_);
+  return BeginCall<grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>>(
+      [&] { return UploadCall::Start(context_); });
 }
 
 grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerContext*,
                                                         const v1::GetDocumentRequest* request,
                                                         v1::Document* response) {
-  auto* const call = new UnaryCall(context_, "GetDocument");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  const std::string& id = request->document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
-  const auto document = context_->engine()->GetDocument(id);
-  if (!document.has_value()) return call->End(NoDocument(id));
-  ToProto(*document, response);
-  return call->End(grpc::Status::OK);
+  return UnaryCall::Start(context_, "GetDocument", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    const std::string& id = request->document_id();
+    if (!IsValidDocumentId(id)) return call->End(BadId());
+    const auto document = context_->engine()->GetDocument(id);
+    if (!document.has_value()) return call->End(NoDocument(id));
+    ToProto(*document, response);
+    return call->End(grpc::Status::OK);
+  });
 }
 
 grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerContext*,
                                                           const v1::ListDocumentsRequest* request,
                                                           v1::ListDocumentsResponse* response) {
-  auto* const call = new UnaryCall(context_, "ListDocuments");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  if (request->page_size() > kMaxPage) {
-    return call->End(BadField(
-        "page_size", absl::StrCat("is ", request->page_size(), ", the limit is ", kMaxPage)));
-  }
-  // A page token is the last id of the page before.
-  if (!request->page_token().empty() && !IsValidDocumentId(request->page_token())) {
-    return call->End(BadField("page_token", "is not one that ListDocuments returned"));
-  }
-  const uint32_t size = request->page_size() == 0 ? kDefaultPage : request->page_size();
-  const auto page = context_->engine()->ListDocuments(request->page_token(), size + 1);
-  for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
-  if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
-  return call->End(grpc::Status::OK);
+  return UnaryCall::Start(context_, "ListDocuments", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    if (request->page_size() > kMaxPage) {
+      return call->End(BadField(
+          "page_size", absl::StrCat("is ", request->page_size(), ", the limit is ", kMaxPage)));
+    }
+    // A page token is the last id of the page before.
+    if (!request->page_token().empty() && !IsValidDocumentId(request->page_token())) {
+      return call->End(BadField("page_token", "is not one that ListDocuments returned"));
+    }
+    const uint32_t size = request->page_size() == 0 ? kDefaultPage : request->page_size();
+    const auto page = context_->engine()->ListDocuments(request->page_token(), size + 1);
+    for (size_t i = 0; i < page.size() && i < size; ++i)
+      ToProto(page[i], response->add_documents());
+    if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
+    return call->End(grpc::Status::OK);
+  });
 }
 
 grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(grpc::CallbackServerContext*,
                                                            const v1::DeleteDocumentRequest* request,
                                                            v1::DeleteDocumentResponse*) {
-  auto* const call = new UnaryCall(context_, "DeleteDocument");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  const std::string& id = request->document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
-  const auto document = context_->engine()->GetDocument(id);
-  if (!document.has_value()) return call->End(NoDocument(id));
-  // Deleted meanwhile: gone as well.
-  const absl::Status deleted = context_->engine()->DeleteDocument(document->handle);
-  return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
+  return UnaryCall::Start(context_, "DeleteDocument", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    const std::string& id = request->document_id();
+    if (!IsValidDocumentId(id)) return call->End(BadId());
+    const auto document = context_->engine()->GetDocument(id);
+    if (!document.has_value()) return call->End(NoDocument(id));
+    // Deleted meanwhile: gone as well.
+    const absl::Status deleted = context_->engine()->DeleteDocument(document->handle);
+    return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
+  });
 }
 
 grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext*,
                                                 const v1::TokenizeRequest* request,
                                                 v1::TokenizeResponse* response) {
-  auto* const call = new UnaryCall(context_, "Tokenize");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  if (request->text().size() > kMaxTextBytes) {
-    return call->End(BadField("text", absl::StrCat("has ", request->text().size(),
-                                                   " bytes, the limit is ", kMaxTextBytes)));
-  }
-  const size_t bytes = request->text().size();
-  const Tokenizer& tokenizer = context_->engine()->tokenizer();
-  const size_t cost = 1 + kTokenizeAnswer + tokenizer.encode_bytes_per_byte();
-  const auto work = [&tokenizer, request, response](const UnaryCall& running) {
-    const auto ids = tokenizer.Encode(request->text(), [&] { return running.CheckWanted(); });
-    if (absl::IsCancelled(ids.status())) return ToGrpcStatus(ids.status());
-    if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
-    if (request->add_bos() && tokenizer.bos_id() >= 0) {
-      response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
+  return UnaryCall::Start(context_, "Tokenize", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    if (request->text().size() > kMaxTextBytes) {
+      return call->End(BadField("text", absl::StrCat("has ", request->text().size(),
+                                                     " bytes, the limit is ", kMaxTextBytes)));
     }
-    response->mutable_token_ids()->Reserve(static_cast<int>(ids->size()) + 1);
-    for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
-    return grpc::Status::OK;
-  };
-  return call->EndOnPool(bytes, static_cast<int64_t>(cost * bytes), work);
+    const size_t bytes = request->text().size();
+    const Tokenizer& tokenizer = context_->engine()->tokenizer();
+    const size_t cost = 1 + kTokenizeAnswer + tokenizer.encode_bytes_per_byte();
+    const auto work = [&tokenizer, request, response](const UnaryCall& running) {
+      const auto ids = tokenizer.Encode(request->text(), [&] { return running.CheckWanted(); });
+      if (absl::IsCancelled(ids.status())) return ToGrpcStatus(ids.status());
+      if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
+      if (request->add_bos() && tokenizer.bos_id() >= 0) {
+        response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
+      }
+      response->mutable_token_ids()->Reserve(static_cast<int>(ids->size()) + 1);
+      for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
+      return grpc::Status::OK;
+    };
+    return call->EndOnPool(bytes, static_cast<int64_t>(cost * bytes), work);
+  });
 }
 
 grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext*,
                                                   const v1::DetokenizeRequest* request,
                                                   v1::DetokenizeResponse* response) {
-  auto* const call = new UnaryCall(context_, "Detokenize");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  const auto num_ids = static_cast<size_t>(request->token_ids_size());
-  const auto work = [this, request, response](const UnaryCall&) {
-    const Tokenizer& tokenizer = context_->engine()->tokenizer();
-    const auto vocab = static_cast<uint32_t>(tokenizer.vocab_size());
-    for (int i = 0; i < request->token_ids_size(); ++i) {
-      if (request->token_ids(i) < vocab) continue;
-      return BadField(
-          absl::StrCat("token_ids[", i, "]"),
-          absl::StrCat("id ", request->token_ids(i), " is not in the vocabulary of ", vocab));
-    }
-    const auto text = tokenizer.Decode(
-        std::vector<int32_t>(request->token_ids().begin(), request->token_ids().end()));
-    if (!text.ok()) return BadField("token_ids", std::string(text.status().message()));
-    response->set_text(*text);
-    return grpc::Status::OK;
-  };
-  return call->EndOnPool(sizeof(uint32_t) * num_ids,
-                         kDetokenizeCost * static_cast<int64_t>(num_ids), work);
+  return UnaryCall::Start(context_, "Detokenize", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    const auto num_ids = static_cast<size_t>(request->token_ids_size());
+    const auto work = [this, request, response](const UnaryCall&) {
+      const Tokenizer& tokenizer = context_->engine()->tokenizer();
+      const auto vocab = static_cast<uint32_t>(tokenizer.vocab_size());
+      for (int i = 0; i < request->token_ids_size(); ++i) {
+        if (request->token_ids(i) < vocab) continue;
+        return BadField(
+            absl::StrCat("token_ids[", i, "]"),
+            absl::StrCat("id ", request->token_ids(i), " is not in the vocabulary of ", vocab));
+      }
+      const auto text = tokenizer.Decode(
+          std::vector<int32_t>(request->token_ids().begin(), request->token_ids().end()));
+      if (!text.ok()) return BadField("token_ids", std::string(text.status().message()));
+      response->set_text(*text);
+      return grpc::Status::OK;
+    };
+    return call->EndOnPool(sizeof(uint32_t) * num_ids,
+                           kDetokenizeCost * static_cast<int64_t>(num_ids), work);
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext*,
                                                         const v1::GetServerInfoRequest*,
                                                         v1::ServerInfo* response) {
-  auto* const call = new UnaryCall(context_, "GetServerInfo");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  FillInfo(*context_, response);
-  return call->End(grpc::Status::OK);
+  return UnaryCall::Start(context_, "GetServerInfo", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    FillInfo(*context_, response);
+    return call->End(grpc::Status::OK);
+  });
 }
 
 grpc::ServerUnaryReactor* ControlService::ListStrategies(grpc::CallbackServerContext*,
                                                          const v1::ListStrategiesRequest*,
                                                          v1::ListStrategiesResponse* response) {
-  auto* const call = new UnaryCall(context_, "ListStrategies");
-  if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-  ToProto(context_->engine()->info().catalogue, response);
-  return call->End(grpc::Status::OK);
+  return UnaryCall::Start(context_, "ListStrategies", [&](UnaryCall* call) {
+    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
+    ToProto(context_->engine()->info().catalogue, response);
+    return call->End(grpc::Status::OK);
+  });
 }
 
 }  // namespace folio::server

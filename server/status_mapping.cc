@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -11,8 +12,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kDefaultRetry{1000};
 
-const char* UsualReason(absl::StatusCode code) {
-  switch (code) {
+const char* UsualReason(const absl::Status& status) {
+  if (status == OutOfMemory()) return "REQUEST_MEMORY";
+  switch (status.code()) {
     case absl::StatusCode::kFailedPrecondition:
       return "CAPACITY";
     case absl::StatusCode::kResourceExhausted:
@@ -20,7 +22,7 @@ const char* UsualReason(absl::StatusCode code) {
     case absl::StatusCode::kUnavailable:
       return "NOT_SERVING";
     default:
-      return CodeName(static_cast<grpc::StatusCode>(code));
+      return CodeName(static_cast<grpc::StatusCode>(status.code()));
   }
 }
 
@@ -36,7 +38,7 @@ grpc::Status WithDetails(const absl::Status& status, const ErrorDetail& detail,
   details.set_code(static_cast<int>(status.code()));
   details.set_message(message);
   google::rpc::ErrorInfo info;
-  info.set_reason(detail.reason.empty() ? UsualReason(status.code()) : detail.reason);
+  info.set_reason(detail.reason.empty() ? UsualReason(status) : detail.reason);
   info.set_domain("folio");
   for (const auto& [key, value] : detail.metadata) (*info.mutable_metadata())[key] = value;
   details.add_details()->PackFrom(info);
@@ -44,10 +46,7 @@ grpc::Status WithDetails(const absl::Status& status, const ErrorDetail& detail,
                       details.SerializeAsString());
 }
 
-}  // namespace
-
-grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail) {
-  if (status.ok()) return grpc::Status::OK;
+grpc::Status WithEverything(const absl::Status& status, const ErrorDetail& detail) {
   google::rpc::Status details;
   const auto delay = RetryDelay(status.code(), detail);
   if (delay.count() > 0) {
@@ -57,6 +56,15 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail)
     details.add_details()->PackFrom(retry);
   }
   return WithDetails(status, detail, std::move(details));
+}
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail) noexcept {
+  if (status.ok()) return grpc::Status::OK;
+  grpc::Status mapped(static_cast<grpc::StatusCode>(status.code()), "");
+  CatchErrors([&] { mapped = WithEverything(status, detail); }).IgnoreError();
+  return mapped;
 }
 
 grpc::Status NoDocument(const std::string& id) {

@@ -24,8 +24,9 @@ struct ErrorDetail {
 };
 
 // A status as gRPC sends it: code, message, and google.rpc details (ErrorInfo always, RetryInfo
-// where a later try may succeed) in grpc-status-details-bin. Source of the codes: proto/folio/v1.
-grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail = {});
+// where a later try may succeed) in grpc-status-details-bin. Without memory for all that the code
+// goes alone. Source of the codes: proto/folio/v1.
+grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail = {}) noexcept;
 
 // NOT_FOUND for a document.
 grpc::Status NoDocument(const std::string& id);

@@ -2,10 +2,22 @@
 
 #include <utility>
 
+#include "engine/base/catch_errors.h"
+#include "server/begin_call.h"
 #include "server/logging.h"
 #include "server/status_mapping.h"
 
 namespace folio::server {
+
+grpc::ServerUnaryReactor* UnaryCall::Start(
+    ServiceContext* context, const char* method,
+    absl::FunctionRef<grpc::ServerUnaryReactor*(UnaryCall*)> answer) {
+  return BeginCall<grpc::ServerUnaryReactor>([&]() -> grpc::ServerUnaryReactor* {
+    auto* const call = new UnaryCall(context, method);
+    const absl::Status answered = CatchErrors([&] { answer(call); });
+    return answered.ok() ? call : call->End(ToGrpcStatus(answered));
+  });
+}
 
 grpc::ServerUnaryReactor* UnaryCall::End(const grpc::Status& status) {
   code_ = status.error_code();
@@ -31,9 +43,11 @@ absl::Status UnaryCall::CheckWanted() const {
 }
 
 void UnaryCall::OnDone() {
-  const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
-  context_->metrics->OnRpc(method_, CodeName(code_));
-  LogRpc({method_, CodeName(code_), "", "", elapsed.count()});
+  CatchErrors([&] {
+    const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
+    context_->metrics->OnRpc(method_, CodeName(code_));
+    LogRpc({method_, CodeName(code_), "", "", elapsed.count()});
+  }).IgnoreError();
   delete this;
 }
 

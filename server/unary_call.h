@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "server/memory_budget.h"
 #include "server/service_context.h"
@@ -15,8 +16,10 @@ namespace folio::server {
 // One unary call: counted and logged when it is done. Owns itself until then.
 class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
-  UnaryCall(ServiceContext* context, const char* method)
-      : context_(context), method_(method), arrived_(context->clock()) {}
+  // Makes the call and has `answer` end it, now or on the pool. What that throws ends the call.
+  static grpc::ServerUnaryReactor* Start(
+      ServiceContext* context, const char* method,
+      absl::FunctionRef<grpc::ServerUnaryReactor*(UnaryCall* call)> answer);
 
   // Ends the call, once. Returns it, for gRPC.
   grpc::ServerUnaryReactor* End(const grpc::Status& status);
@@ -31,6 +34,9 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   absl::Status CheckWanted() const;
 
  private:
+  UnaryCall(ServiceContext* context, const char* method)
+      : context_(context), method_(method), arrived_(context->clock()) {}
+
   void OnCancel() override { cancelled_.store(true); }
   void OnDone() override;
 

@@ -1,20 +1,14 @@
 #include "server/upload_call.h"
 
-#include <random>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
-#include "server/upload_expiry.h"
 
 namespace folio::server {
 namespace {
 
-constexpr size_t kMaxChunkBytes = 1 << 20;
-constexpr size_t kMaxNameBytes = 1024;
-constexpr size_t kMinTokenBytes = 16;
-constexpr size_t kMaxTokenBytes = 128;
 constexpr std::chrono::milliseconds kProgressInterval{100};
 
 double Seconds(SteadyTime from, SteadyTime to) {
@@ -29,47 +23,20 @@ bool Merge(const v1::UploadDocumentEvent& from, v1::UploadDocumentEvent* into) {
   return true;
 }
 
-std::string FreshId() {
-  std::random_device random;
-  const uint64_t bits = uint64_t{random()} << 32 | random();
-  return absl::StrCat("doc-", absl::Hex(bits, absl::kZeroPad16));
-}
-
-std::optional<DocumentInfo> FindDocument(const Engine& engine, const DocumentHandle& handle) {
-  std::optional<DocumentInfo> document = engine.GetDocument(handle.id);
-  return document.has_value() && document->handle == handle ? document : std::nullopt;
-}
-
-// Of a document that takes no upload any more.
-grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle& handle,
-                            const absl::Status& status) {
-  const auto document = FindDocument(*context.engine(), handle);
-  if (!document.has_value()) return NoDocument(handle.id);
-  switch (document->state) {
-    case DocumentState::kFailed:
-      return DocumentRefusal(*document, status);
-    case DocumentState::kPrefilling:
-    case DocumentState::kReady:
-      return ToGrpcStatus(absl::AlreadyExistsError(
-          absl::StrCat("document '", handle.id, "' exists and is finished")));
-    case DocumentState::kUploading:
-      break;
-  }
-  return context.Refusal(status);
-}
-
 }  // namespace
 
 UploadCall* UploadCall::Start(ServiceContext* context) {
   std::shared_ptr<UploadCall> call(new UploadCall(context));
   call->self_ = call;
   context->streams.Add();
-  if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
-    call->writes_.Finish(std::move(refused));
-    return call.get();
-  }
-  context->pump.Register(call);
-  call->StartRead(&call->request_);
+  const absl::Status begun = CatchErrors([&] {
+    if (grpc::Status refused = context->CheckServing(); !refused.ok()) {
+      return call->writes_.Finish(std::move(refused));
+    }
+    context->pump.Register(call);
+    call->StartRead(&call->request_);
+  });
+  if (!begun.ok()) call->writes_.Finish(ToGrpcStatus(begun));
   return call.get();
 }
 
@@ -82,19 +49,24 @@ UploadCall::UploadCall(ServiceContext* context)
                .merge = Merge}) {}
 
 void UploadCall::OnReadDone(bool ok) {
-  if (ok) {
-    const size_t bytes = request_.SpaceUsedLong();
-    // At worst a token for each byte.
-    const auto needed = static_cast<int64_t>((1 + sizeof(int32_t)) * bytes);
-    if (grpc::Status refused = context_->TakeMemory(needed, &memory_); !refused.ok()) {
-      return EndUpload(refused);
-    }
-    const auto call = shared_from_this();
-    return context_->pool.Post(PromptPool::LaneFor(bytes), {[call] { call->Process(); },
-                                                            [call](const absl::Status& status) {
-                                                              call->OnProcessFailed(status);
-                                                            }});
+  context_->pump.Run(shared_from_this(), [&] { ok ? OnPart() : OnHalfClose(); });
+}
+
+void UploadCall::OnPart() {
+  const size_t bytes = request_.SpaceUsedLong();
+  // At worst a token for each byte.
+  const auto needed = static_cast<int64_t>((1 + sizeof(int32_t)) * bytes);
+  if (grpc::Status refused = context_->TakeMemory(needed, &memory_); !refused.ok()) {
+    return EndUpload(refused);
   }
+  const auto call = shared_from_this();
+  const auto fail = [call](const absl::Status& status) {
+    call->context_->pump.Run(call, [&] { call->OnProcessFailed(status); });
+  };
+  context_->pool.Post(PromptPool::LaneFor(bytes), {[call] { call->Process(); }, fail});
+}
+
+void UploadCall::OnHalfClose() {
   {
     MutexLock lock(&mu_);
     if (all_received_) return;  // the client waits for `ready`
@@ -119,6 +91,12 @@ void UploadCall::Process() {
   if (!status.ok()) return EndUpload(status);
   v1::UploadDocumentRequest().Swap(&request_);  // lets go of its memory
   memory_ = {};
+  ReadNext();
+}
+
+void UploadCall::ReadNext() {
+  const auto document = FindDocument();
+  if (document.has_value() && document->short_of_room) return waits_for_room_.store(true);
   bool reading = false;
   writes_.IfOpen([this, &reading] {
     StartRead(&request_);
@@ -127,197 +105,8 @@ void UploadCall::Process() {
   if (!reading) PauseUnlessDetached();
 }
 
-grpc::Status UploadCall::Dispatch() {
-  if (subject_ == nullptr && !request_.has_header()) {
-    return BadField("header", "must be the first request of an upload");
-  }
-  switch (request_.request_case()) {
-    case v1::UploadDocumentRequest::kHeader:
-      return OnHeader(request_.header());
-    case v1::UploadDocumentRequest::kChunk:
-      return OnChunk(request_.chunk());
-    case v1::UploadDocumentRequest::kFinish:
-      return OnFinish(request_.finish());
-    default:
-      return BadField("request", "one of header, chunk or finish must be set");
-  }
-}
-
-grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
-  if (subject_ != nullptr) return BadField("header", "was sent twice");
-  if (!header.document_id().empty() && !IsValidDocumentId(header.document_id())) {
-    return BadField("header.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
-  }
-  if (header.display_name().size() > kMaxNameBytes) {
-    return BadField("header.display_name", absl::StrCat("has ", header.display_name().size(),
-                                                        " bytes, the limit is ", kMaxNameBytes));
-  }
-  const size_t token_bytes = header.upload_token().size();
-  if (token_bytes != 0 && (token_bytes < kMinTokenBytes || token_bytes > kMaxTokenBytes)) {
-    return BadField("header.upload_token", absl::StrCat("has ", token_bytes, " bytes, must have ",
-                                                        kMinTokenBytes, " to ", kMaxTokenBytes));
-  }
-  return Open(header);
-}
-
-grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
-  const auto attention =
-      engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
-  if (!attention.ok()) return BadAttention(attention.status(), "header.");
-  const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
-  const auto fresh = std::make_shared<DocumentUpload>(
-      header.display_name(), header.upload_token(),
-      DocumentUpload::Surroundings{
-          engine_->tokenizer(), &context_->memory, context_->clock,
-          std::chrono::seconds(context_->options.requests.upload_expiry_seconds)});
-  const auto opened = OpenDocument(id, *attention, fresh);
-  if (absl::IsResourceExhausted(opened.status())) {
-    return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
-  }
-  if (absl::IsInvalidArgument(opened.status())) return BadAttention(opened.status(), "header.");
-  if (!opened.ok()) return context_->Refusal(opened.status());
-  const auto begun_upload = DocumentUpload::Of(*opened);
-  if (begun_upload != fresh && opened->state == DocumentState::kUploading &&
-      !begun_upload->HasToken(header.upload_token())) {
-    return ToGrpcStatus(
-        absl::PermissionDeniedError(absl::StrCat(
-            "document '", id, "' is being uploaded; to go on with it, header.upload_token must be ",
-            "what `created` gave to the one who began it")),
-        {"UPLOAD_TOKEN_MISMATCH", {}, {}});
-  }
-  // An upload that goes on need not repeat its strategy.
-  const AttentionSpec& begun = opened->attention;
-  if (header.has_strategy() && begun.strategy != attention->strategy) {
-    return BadField("header.strategy", absl::StrCat("is ", attention->strategy.name, ", document '",
-                                                    id, "' was begun with another one"));
-  }
-  if (header.has_position() && begun.position != attention->position) {
-    return BadField("header.position", absl::StrCat("is ", attention->position.name, ", document '",
-                                                    id, "' was begun with another one"));
-  }
-  const auto subject = std::make_shared<const Subject>(
-      Subject{opened->handle, begun_upload, begun.strategy.name, header.detach()});
-  DocumentUpload& upload = *subject->upload;
-  MutexLock work_lock(&upload.work_mu);
-  // Events wait behind `created`: the pump takes this lock too.
-  MutexLock lock(&mu_);
-  const absl::Status followed =
-      engine_->FollowDocument(subject->document, context_->pump.SinkFor(shared_from_this()));
-  if (!followed.ok()) return WhyNotFollowed(*context_, subject->document, followed);
-  subject_ = subject;
-  if (const auto previous = upload.owner.lock()) previous->OnTakenOver();
-  upload.owner = weak_from_this();
-  v1::UploadDocumentEvent event;
-  event.mutable_created()->set_document_id(id);
-  event.mutable_created()->set_next_offset(upload.size_bytes());
-  event.mutable_created()->set_upload_token(upload.token);
-  writes_.Push(std::move(event));
-  return grpc::Status::OK;
-}
-
-absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(
-    const std::string& id, const AttentionSpec& attention,
-    const std::shared_ptr<DocumentUpload>& fresh) {
-  auto opened = engine_->OpenDocument(id, attention, fresh);
-  if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(engine_)) {
-    opened = engine_->OpenDocument(id, attention, fresh);
-  }
-  if (!opened.ok() || opened->state != DocumentState::kFailed) return opened;
-  // It holds nothing; deleted meanwhile: gone as well.
-  engine_->DeleteDocument(opened->handle).IgnoreError();
-  return engine_->OpenDocument(id, attention, fresh);
-}
-
-void UploadCall::OnTakenOver() {
-  writes_.Finish(ToGrpcStatus(absl::AbortedError("another connection has taken this upload over"),
-                              {"UPLOAD_TAKEN_OVER", {}, {}}));
-}
-
-grpc::Status UploadCall::CheckUploading(const std::string& request) const {
-  const auto document = FindDocument(*engine_, subject_->document);
-  if (!document.has_value()) return NoDocument(subject_->document.id);
-  if (document->state == DocumentState::kUploading) return grpc::Status::OK;
-  if (document->state == DocumentState::kFailed) return ToGrpcStatus(document->error);
-  return BadField(request, "follows `finish`");
-}
-
-grpc::Status UploadCall::Append(const std::string& field,
-                                absl::StatusOr<std::vector<int32_t>> tokens) {
-  if (!tokens.ok()) return FailDocument(field, tokens.status());
-  if (tokens->empty()) return grpc::Status::OK;
-  const absl::Status status = engine_->AppendToDocument(subject_->document, *std::move(tokens));
-  if (status.ok()) return grpc::Status::OK;
-  if (absl::IsInvalidArgument(status)) return FailDocument(field, status);
-  const grpc::Status why = CheckUploading(field);
-  return why.ok() ? ToGrpcStatus(status) : why;
-}
-
-grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Status& status) {
-  grpc::Status answer = absl::IsInvalidArgument(status)
-                            ? BadField(field, std::string(status.message()))
-                            : ToGrpcStatus(status, {"REQUEST_MEMORY", {}, {}});
-  {
-    MutexLock lock(&mu_);
-    says_why_ = true;
-  }
-  // First: whoever hears of it finds the document failed.
-  engine_->FailDocument(subject_->document, status).IgnoreError();
-  writes_.Finish(answer);
-  return answer;
-}
-
-grpc::Status UploadCall::CheckChunk(const v1::DocumentChunk& chunk) const {
-  if (grpc::Status bad = CheckUploading("chunk"); !bad.ok()) return bad;
-  const uint64_t next_offset = subject_->upload->size_bytes();
-  if (chunk.offset() != next_offset) {
-    return BadField("chunk.offset",
-                    absl::StrCat("is ", chunk.offset(), ", expected ", next_offset));
-  }
-  if (chunk.data().empty() || chunk.data().size() > kMaxChunkBytes) {
-    return BadField("chunk.data", absl::StrCat("has ", chunk.data().size(),
-                                               " bytes, must have 1 to ", kMaxChunkBytes));
-  }
-  const auto limit = static_cast<uint64_t>(context_->options.max_document_bytes);
-  if (next_offset + chunk.data().size() > limit) {
-    return ToGrpcStatus(
-        absl::ResourceExhaustedError(absl::StrCat("the document exceeds the limit of ", limit,
-                                                  " bytes; see --max-document-bytes")),
-        {"DOCUMENT_TOO_LARGE",
-         {{"limit_bytes", absl::StrCat(limit)}},
-         std::chrono::milliseconds(0)});
-  }
-  return grpc::Status::OK;
-}
-
-grpc::Status UploadCall::OnChunk(const v1::DocumentChunk& chunk) {
-  DocumentUpload& upload = *subject_->upload;
-  MutexLock work_lock(&upload.work_mu);
-  if (upload.owner.lock().get() != this) return grpc::Status::CANCELLED;  // OnTakenOver said why
-  if (grpc::Status bad = CheckChunk(chunk); !bad.ok()) return bad;
-  if (grpc::Status bad = Append("chunk.data", upload.Add(chunk.data())); !bad.ok()) return bad;
-  v1::UploadDocumentEvent event;
-  event.mutable_ack()->set_next_offset(upload.size_bytes());
-  writes_.Push(std::move(event));
-  return grpc::Status::OK;
-}
-
-grpc::Status UploadCall::OnFinish(const v1::FinishUpload& finish) {
-  DocumentUpload& upload = *subject_->upload;
-  MutexLock work_lock(&upload.work_mu);
-  if (upload.owner.lock().get() != this) return grpc::Status::CANCELLED;  // OnTakenOver said why
-  if (grpc::Status bad = CheckUploading("finish"); !bad.ok()) return bad;
-  const uint64_t received = upload.size_bytes();
-  if (received == 0) return BadField("finish", "the document is empty");
-  if (finish.total_bytes() != 0 && finish.total_bytes() != received) {
-    return BadField("finish.total_bytes",
-                    absl::StrCat("is ", finish.total_bytes(), ", received ", received));
-  }
-  if (grpc::Status bad = Append("finish", upload.Finish()); !bad.ok()) return bad;
-  {
-    MutexLock lock(&mu_);
-    all_received_ = true;
-  }
-  return ToGrpcStatus(engine_->FinishDocument(subject_->document));
+void UploadCall::Tick(SteadyTime) {
+  if (waits_for_room_.exchange(false)) ReadNext();
 }
 
 void UploadCall::Handle(Event event) {
@@ -350,7 +139,7 @@ void UploadCall::OnProgress(const PrefillEvent& prefill) {
 }
 
 void UploadCall::SendReady() {
-  const auto document = FindDocument(*engine_, subject_->document);
+  const auto document = FindDocument();
   if (!document.has_value()) return writes_.Finish(NoDocument(subject_->document.id));
   context_->metrics->OnDocumentReady(Seconds(arrived_, context_->clock()));
   v1::UploadDocumentEvent event;
@@ -359,7 +148,7 @@ void UploadCall::SendReady() {
   writes_.Finish(grpc::Status::OK);
 }
 
-void UploadCall::Stop(const absl::Status& status) { writes_.Finish(ToGrpcStatus(status)); }
+void UploadCall::Stop(const absl::Status& status) { EndUpload(ToGrpcStatus(status)); }
 
 void UploadCall::PauseUnlessDetached() {
   const auto pause = [call = shared_from_this()] {
@@ -376,22 +165,26 @@ void UploadCall::PauseUnlessDetached() {
   context_->pool.Post(PromptPool::Lane::kLong, {pause, [](const absl::Status&) {}});
 }
 
-void UploadCall::OnWriteDone(bool ok) { writes_.OnWriteDone(ok); }
+void UploadCall::OnWriteDone(bool ok) {
+  context_->pump.Run(shared_from_this(), [&] { writes_.OnWriteDone(ok); });
+}
 
 void UploadCall::OnCancel() {
-  PauseUnlessDetached();
-  writes_.Finish(ToGrpcStatus(absl::CancelledError("the client is gone")));
+  context_->pump.Run(shared_from_this(),
+                     [&] { EndUpload(ToGrpcStatus(absl::CancelledError("the client is gone"))); });
 }
 
 void UploadCall::OnDone() {
-  const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-  context_->metrics->OnRpc("UploadDocument", code);
-  const auto subject = [this] {
-    MutexLock lock(&mu_);
-    return subject_;
-  }();
-  LogRpc({"UploadDocument", code, subject == nullptr ? "" : subject->document.id,
-          subject == nullptr ? "" : subject->strategy, Seconds(arrived_, context_->clock())});
+  CatchErrors([&] {
+    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
+    context_->metrics->OnRpc("UploadDocument", code);
+    const auto subject = [this] {
+      MutexLock lock(&mu_);
+      return subject_;
+    }();
+    LogRpc({"UploadDocument", code, subject == nullptr ? "" : subject->document.id,
+            subject == nullptr ? "" : subject->strategy, Seconds(arrived_, context_->clock())});
+  }).IgnoreError();
   context_->pump.Unregister(self_);
   std::shared_ptr<UploadCall> last = std::move(self_);
   last->context_->streams.Remove();

@@ -2,7 +2,9 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +29,7 @@ class UploadCall final
 
   // PumpTarget.
   void Handle(Event event) override;
-  void Tick(SteadyTime) override {}
+  void Tick(SteadyTime now) override;
   void Stop(const absl::Status& status) override;
 
   // Uploader, on a prompt pool thread.
@@ -41,9 +43,14 @@ class UploadCall final
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
+  void OnPart();
+  void OnHalfClose();
 
   // On a prompt pool thread, one after the other.
   void Process();
+  // Reads the next part. While the cache has no room for what came before, that waits for a tick,
+  // and gRPC's flow control holds the client back.
+  void ReadNext();
   void EndUpload(const grpc::Status& status);
   // The rest of Process has thrown.
   void OnProcessFailed(const absl::Status& status);
@@ -56,6 +63,8 @@ class UploadCall final
   grpc::Status OnChunk(const v1::DocumentChunk& chunk);
   grpc::Status CheckChunk(const v1::DocumentChunk& chunk) const;
   grpc::Status OnFinish(const v1::FinishUpload& finish);
+  // The document that the header has named; unset once it is gone.
+  std::optional<DocumentInfo> FindDocument() const;
   // Why the document takes no more of the upload, if so; `request` is what was sent.
   grpc::Status CheckUploading(const std::string& request) const;
   // Hands tokens to the engine. Bad text, or too much of it, fails the document.
@@ -89,6 +98,9 @@ class UploadCall final
   // Pump thread only.
   bool saw_created_ = false;
   SteadyTime last_progress_{};
+
+  // The next part is read when there is room for the last one.
+  std::atomic<bool> waits_for_room_{false};
 
   mutable Mutex mu_;
   // Written once by Process, under mu_ and before any event of the document; Process and Handle

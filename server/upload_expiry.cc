@@ -36,7 +36,8 @@ void Delete(Engine* engine, const DocumentHandle& handle, const std::string& why
 void DeleteExpiredUploads(Engine* engine, SteadyTime now) {
   ForEachUpload(*engine, [engine, now](const DocumentInfo& document) {
     const auto upload = DocumentUpload::Of(document);
-    if (now < upload->expires_at()) return;
+    // It is the server that reads no more of it while there is no room.
+    if (document.short_of_room || now < upload->expires_at()) return;
     Delete(engine, document.handle,
            absl::StrCat("the upload of document '", document.handle.id, "' had no byte for ",
                         upload->patience().count(), " s and was deleted"));

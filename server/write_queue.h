@@ -118,7 +118,7 @@ class WriteQueue {
       reactor_.write(&waiting_.front().message);
     } else if (final_.has_value()) {
       finish_started_ = true;
-      reactor_.finish(*final_);
+      reactor_.finish(std::move(*final_));  // its code stays
     }
   }
 

@@ -197,6 +197,7 @@ absl::Status FakeEngine::AppendToDocument(const DocumentHandle& handle,
   changed_.NotifyAll();
   FOLIO_RETURN_IF_ERROR(CheckTokens(tokens, info_.shape.vocab_size));
   FOLIO_RETURN_IF_ERROR(directory_.AddTokens(handle, static_cast<int64_t>(tokens.size())));
+  if (!room_) directory_.SetShortOfRoom(handle, true);
   std::vector<int32_t>& known = documents_.at(handle.incarnation).tokens;
   known.insert(known.end(), tokens.begin(), tokens.end());
   return absl::OkStatus();
@@ -320,6 +321,15 @@ void FakeEngine::WaitForHeldBack(bool held_back, RequestId id) {
 bool FakeEngine::IsHeldBack(RequestId id) const {
   MutexLock lock(&mu_);
   return requests_.contains(id) && requests_.at(id).held_back;
+}
+
+void FakeEngine::SetRoom(bool room) {
+  MutexLock lock(&mu_);
+  room_ = room;
+  if (!room) return;
+  for (const DocumentInfo& document : directory_.List("", 1000)) {
+    directory_.SetShortOfRoom(document.handle, false);
+  }
 }
 
 void FakeEngine::WaitForAppends(int count) {

@@ -81,6 +81,9 @@ class FakeEngine final : public Engine {
   // Blocks until the request is held back, or no more.
   void WaitForHeldBack(bool held_back, RequestId id = 1);
   bool IsHeldBack(RequestId id = 1) const;
+  // Whether there is room for tokens that are appended; while there is none, their document is
+  // short of it.
+  void SetRoom(bool room);
   // Blocks until AppendToDocument was called so often, whatever came of it.
   void WaitForAppends(int count);
   void WaitForPause(const std::string& id);
@@ -122,6 +125,7 @@ class FakeEngine final : public Engine {
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
+  bool room_ FOLIO_GUARDED_BY(mu_) = true;
   bool frozen_ FOLIO_GUARDED_BY(mu_) = false;
   bool echo_ FOLIO_GUARDED_BY(mu_) = false;
   bool draining_ FOLIO_GUARDED_BY(mu_) = false;

@@ -1,0 +1,250 @@
+// What the parts of an upload do: the header, chunks of text, and finish.
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
+#include "server/request_mapping.h"
+#include "server/upload_call.h"
+#include "server/upload_expiry.h"
+
+namespace folio::server {
+namespace {
+
+constexpr size_t kMaxChunkBytes = 1 << 20;
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMinTokenBytes = 16;
+constexpr size_t kMaxTokenBytes = 128;
+
+std::string FreshId() {
+  std::random_device random;
+  const uint64_t bits = uint64_t{random()} << 32 | random();
+  return absl::StrCat("doc-", absl::Hex(bits, absl::kZeroPad16));
+}
+
+// Of a document that takes no upload any more.
+grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle& handle,
+                            const absl::Status& status) {
+  const auto document = context.engine()->GetDocument(handle.id);
+  if (!document.has_value() || document->handle != handle) return NoDocument(handle.id);
+  switch (document->state) {
+    case DocumentState::kFailed:
+      return DocumentRefusal(*document, status);
+    case DocumentState::kPrefilling:
+    case DocumentState::kReady:
+      return ToGrpcStatus(absl::AlreadyExistsError(
+          absl::StrCat("document '", handle.id, "' exists and is finished")));
+    case DocumentState::kUploading:
+      break;
+  }
+  return context.Refusal(status);
+}
+
+}  // namespace
+
+grpc::Status UploadCall::Dispatch() {
+  if (subject_ == nullptr && !request_.has_header()) {
+    return BadField("header", "must be the first request of an upload");
+  }
+  switch (request_.request_case()) {
+    case v1::UploadDocumentRequest::kHeader:
+      return OnHeader(request_.header());
+    case v1::UploadDocumentRequest::kChunk:
+      return OnChunk(request_.chunk());
+    case v1::UploadDocumentRequest::kFinish:
+      return OnFinish(request_.finish());
+    default:
+      return BadField("request", "one of header, chunk or finish must be set");
+  }
+}
+
+grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
+  if (subject_ != nullptr) return BadField("header", "was sent twice");
+  if (!header.document_id().empty() && !IsValidDocumentId(header.document_id())) {
+    return BadField("header.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
+  }
+  if (header.display_name().size() > kMaxNameBytes) {
+    return BadField("header.display_name", absl::StrCat("has ", header.display_name().size(),
+                                                        " bytes, the limit is ", kMaxNameBytes));
+  }
+  const size_t token_bytes = header.upload_token().size();
+  if (token_bytes != 0 && (token_bytes < kMinTokenBytes || token_bytes > kMaxTokenBytes)) {
+    return BadField("header.upload_token", absl::StrCat("has ", token_bytes, " bytes, must have ",
+                                                        kMinTokenBytes, " to ", kMaxTokenBytes));
+  }
+  return Open(header);
+}
+
+grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
+  const auto attention =
+      engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
+  if (!attention.ok()) return BadAttention(attention.status(), "header.");
+  const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
+  const auto fresh = std::make_shared<DocumentUpload>(
+      header.display_name(), header.upload_token(),
+      DocumentUpload::Surroundings{
+          engine_->tokenizer(), &context_->memory, context_->clock,
+          std::chrono::seconds(context_->options.requests.upload_expiry_seconds)});
+  const auto opened = OpenDocument(id, *attention, fresh);
+  if (absl::IsResourceExhausted(opened.status())) {
+    return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
+  }
+  if (absl::IsInvalidArgument(opened.status())) return BadAttention(opened.status(), "header.");
+  if (!opened.ok()) return context_->Refusal(opened.status());
+  const auto begun_upload = DocumentUpload::Of(*opened);
+  if (begun_upload != fresh && opened->state == DocumentState::kUploading &&
+      !begun_upload->HasToken(header.upload_token())) {
+    return ToGrpcStatus(
+        absl::PermissionDeniedError(absl::StrCat(
+            "document '", id, "' is being uploaded; to go on with it, header.upload_token must be ",
+            "what `created` gave to the one who began it")),
+        {"UPLOAD_TOKEN_MISMATCH", {}, {}});
+  }
+  // An upload that goes on need not repeat its strategy.
+  const AttentionSpec& begun = opened->attention;
+  if (header.has_strategy() && begun.strategy != attention->strategy) {
+    return BadField("header.strategy", absl::StrCat("is ", attention->strategy.name, ", document '",
+                                                    id, "' was begun with another one"));
+  }
+  if (header.has_position() && begun.position != attention->position) {
+    return BadField("header.position", absl::StrCat("is ", attention->position.name, ", document '",
+                                                    id, "' was begun with another one"));
+  }
+  const auto subject = std::make_shared<const Subject>(
+      Subject{opened->handle, begun_upload, begun.strategy.name, header.detach()});
+  DocumentUpload& upload = *subject->upload;
+  MutexLock work_lock(&upload.work_mu);
+  // Events wait behind `created`: the pump takes this lock too.
+  MutexLock lock(&mu_);
+  const absl::Status followed =
+      engine_->FollowDocument(subject->document, context_->pump.SinkFor(shared_from_this()));
+  if (!followed.ok()) return WhyNotFollowed(*context_, subject->document, followed);
+  subject_ = subject;
+  if (const auto previous = upload.owner.lock()) previous->OnTakenOver();
+  upload.owner = weak_from_this();
+  v1::UploadDocumentEvent event;
+  event.mutable_created()->set_document_id(id);
+  event.mutable_created()->set_next_offset(upload.size_bytes());
+  event.mutable_created()->set_upload_token(upload.token);
+  writes_.Push(std::move(event));
+  return grpc::Status::OK;
+}
+
+absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(
+    const std::string& id, const AttentionSpec& attention,
+    const std::shared_ptr<DocumentUpload>& fresh) {
+  auto opened = engine_->OpenDocument(id, attention, fresh);
+  if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(engine_)) {
+    opened = engine_->OpenDocument(id, attention, fresh);
+  }
+  if (!opened.ok() || opened->state != DocumentState::kFailed) return opened;
+  // It holds nothing; deleted meanwhile: gone as well.
+  engine_->DeleteDocument(opened->handle).IgnoreError();
+  return engine_->OpenDocument(id, attention, fresh);
+}
+
+void UploadCall::OnTakenOver() {
+  writes_.Finish(ToGrpcStatus(absl::AbortedError("another connection has taken this upload over"),
+                              {"UPLOAD_TAKEN_OVER", {}, {}}));
+}
+
+grpc::Status UploadCall::CheckUploading(const std::string& request) const {
+  const auto document = FindDocument();
+  if (!document.has_value()) return NoDocument(subject_->document.id);
+  if (document->state == DocumentState::kUploading) return grpc::Status::OK;
+  if (document->state == DocumentState::kFailed) return ToGrpcStatus(document->error);
+  return BadField(request, "follows `finish`");
+}
+
+grpc::Status UploadCall::Append(const std::string& field,
+                                absl::StatusOr<std::vector<int32_t>> tokens) {
+  if (!tokens.ok()) return FailDocument(field, tokens.status());
+  if (tokens->empty()) return grpc::Status::OK;
+  const absl::Status status = engine_->AppendToDocument(subject_->document, *std::move(tokens));
+  if (status.ok()) return grpc::Status::OK;
+  if (absl::IsInvalidArgument(status)) return FailDocument(field, status);
+  const grpc::Status why = CheckUploading(field);
+  return why.ok() ? ToGrpcStatus(status) : why;
+}
+
+grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Status& status) {
+  grpc::Status answer = absl::IsInvalidArgument(status)
+                            ? BadField(field, std::string(status.message()))
+                            : ToGrpcStatus(status, {"REQUEST_MEMORY", {}, {}});
+  {
+    MutexLock lock(&mu_);
+    says_why_ = true;
+  }
+  // First: whoever hears of it finds the document failed.
+  engine_->FailDocument(subject_->document, status).IgnoreError();
+  writes_.Finish(answer);
+  return answer;
+}
+
+grpc::Status UploadCall::CheckChunk(const v1::DocumentChunk& chunk) const {
+  if (grpc::Status bad = CheckUploading("chunk"); !bad.ok()) return bad;
+  const uint64_t next_offset = subject_->upload->size_bytes();
+  if (chunk.offset() != next_offset) {
+    return BadField("chunk.offset",
+                    absl::StrCat("is ", chunk.offset(), ", expected ", next_offset));
+  }
+  if (chunk.data().empty() || chunk.data().size() > kMaxChunkBytes) {
+    return BadField("chunk.data", absl::StrCat("has ", chunk.data().size(),
+                                               " bytes, must have 1 to ", kMaxChunkBytes));
+  }
+  const auto limit = static_cast<uint64_t>(context_->options.max_document_bytes);
+  if (next_offset + chunk.data().size() > limit) {
+    return ToGrpcStatus(
+        absl::ResourceExhaustedError(absl::StrCat("the document exceeds the limit of ", limit,
+                                                  " bytes; see --max-document-bytes")),
+        {"DOCUMENT_TOO_LARGE",
+         {{"limit_bytes", absl::StrCat(limit)}},
+         std::chrono::milliseconds(0)});
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status UploadCall::OnChunk(const v1::DocumentChunk& chunk) {
+  DocumentUpload& upload = *subject_->upload;
+  MutexLock work_lock(&upload.work_mu);
+  if (upload.owner.lock().get() != this) return grpc::Status::CANCELLED;  // OnTakenOver said why
+  if (upload.part_open) return FailDocument("chunk.data", OutOfMemory());
+  if (grpc::Status bad = CheckChunk(chunk); !bad.ok()) return bad;
+  upload.part_open = true;
+  if (grpc::Status bad = Append("chunk.data", upload.Add(chunk.data())); !bad.ok()) return bad;
+  upload.part_open = false;
+  v1::UploadDocumentEvent event;
+  event.mutable_ack()->set_next_offset(upload.size_bytes());
+  writes_.Push(std::move(event));
+  return grpc::Status::OK;
+}
+
+grpc::Status UploadCall::OnFinish(const v1::FinishUpload& finish) {
+  DocumentUpload& upload = *subject_->upload;
+  MutexLock work_lock(&upload.work_mu);
+  if (upload.owner.lock().get() != this) return grpc::Status::CANCELLED;  // OnTakenOver said why
+  if (upload.part_open) return FailDocument("finish", OutOfMemory());
+  if (grpc::Status bad = CheckUploading("finish"); !bad.ok()) return bad;
+  const uint64_t received = upload.size_bytes();
+  if (received == 0) return BadField("finish", "the document is empty");
+  if (finish.total_bytes() != 0 && finish.total_bytes() != received) {
+    return BadField("finish.total_bytes",
+                    absl::StrCat("is ", finish.total_bytes(), ", received ", received));
+  }
+  upload.part_open = true;
+  if (grpc::Status bad = Append("finish", upload.Finish()); !bad.ok()) return bad;
+  upload.part_open = false;
+  {
+    MutexLock lock(&mu_);
+    all_received_ = true;
+  }
+  return ToGrpcStatus(engine_->FinishDocument(subject_->document));
+}
+
+std::optional<DocumentInfo> UploadCall::FindDocument() const {
+  std::optional<DocumentInfo> document = engine_->GetDocument(subject_->document.id);
+  if (document.has_value() && document->handle != subject_->document) document.reset();
+  return document;
+}
+
+}  // namespace folio::server
