@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
   FOLIO_ASSIGN_OR_RETURN(Listeners listeners, ListenOn(address, "--metrics-listen"));
   std::unique_ptr<MetricsListener> listener(new MetricsListener(std::move(sources)));
   listener->port_ = listeners.port;
+  listener->address_ = listeners.address;
   listener->daemon_ = MHD_start_daemon(
       MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, OnRequest, listener.get(),
       MHD_OPTION_LISTEN_SOCKET, listeners.sockets.front().get(), MHD_OPTION_CONNECTION_LIMIT,

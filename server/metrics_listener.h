@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +27,7 @@ class MetricsListener {
   ~MetricsListener();
 
   int port() const { return port_; }
+  const sockaddr_storage& address() const { return address_; }
 
   // What a scrape reads.
   std::string Scrape() const;
@@ -36,6 +39,7 @@ class MetricsListener {
   const std::vector<std::shared_ptr<prometheus::Collectable>> sources_;
   MHD_Daemon* daemon_ = nullptr;
   int port_ = 0;
+  sockaddr_storage address_ = {};
 };
 
 }  // namespace folio::server

@@ -5,6 +5,7 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -12,6 +13,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/catch_errors.h"
+#include "engine/base/memory.h"
+#include "engine/base/status_macros.h"
 #include "server/edge/edge.h"
 #include "server/metrics_listener.h"
 #include "server/services.h"
@@ -23,6 +27,9 @@ constexpr const char* kServices[] = {"folio.v1.Inference", "folio.v1.Documents",
                                      "folio.v1.Control"};
 // For the last statuses to reach their clients, after the streams were told to end.
 constexpr std::chrono::seconds kLastWrites{2};
+// Of the stacks and allocator arenas of all threads but the engine's: where gRPC gets no thread, it
+// aborts.
+constexpr int64_t kThreadBytes = int64_t{384} << 20;
 
 void SetArguments(const ServerOptions& options, grpc::ServerBuilder* builder) {
   builder->SetMaxReceiveMessageSize(static_cast<int>(options.edge.connection.max_message_bytes));
@@ -78,6 +85,7 @@ struct Runner::State {
   }
   absl::Status Listen();
   absl::Status StartMetrics();
+  void ProbePorts();
   int metrics_port() const { return metrics_listener == nullptr ? 0 : metrics_listener->port(); }
   absl::Status WritePortFile() const;
   // All calls have ended afterwards.
@@ -123,11 +131,18 @@ void Runner::State::StopServer() {
 
 // gRPC is built before: it serves what the edge hands over.
 absl::Status Runner::State::Listen() {
-  auto started = Edge::Start(options.listen, options.edge, context.clock, [this](int fd) {
+  const auto handover = [this](int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
-  });
+  };
+  // The pump cannot tell the streams; whoever waits sees the connection end.
+  const auto watch = [this] {
+    if (context.PumpGoesOn() || !options.on_stall) return;
+    spdlog::critical("the event pump has stopped: the process ends");
+    options.on_stall();
+  };
+  auto started = Edge::Start(options.listen, options.edge, context.clock, handover, watch);
   if (!started.ok()) return started.status();
   edge = *std::move(started);
   return absl::OkStatus();
@@ -151,6 +166,18 @@ absl::Status Runner::State::StartMetrics() {
   return absl::OkStatus();
 }
 
+void Runner::State::ProbePorts() {
+  std::vector<SelfProbe::Port> ports;
+  // Below the smaller of its limits it takes one more without closing another.
+  const int few = std::min(edge->limits().max_connections, edge->limits().max_connections_per_peer);
+  ports.push_back({"the listener", edge->address(), Http2Question(),
+                   [this, few] { return edge->num_connections() < few; }});
+  if (metrics_listener != nullptr) {
+    ports.push_back({"the metrics port", metrics_listener->address(), Http1Question()});
+  }
+  context.Probe(std::move(ports));
+}
+
 absl::Status Runner::State::WritePortFile() const {
   if (options.port_file.empty()) return absl::OkStatus();
   const std::string temporary = options.port_file + ".tmp";
@@ -169,6 +196,10 @@ absl::Status Runner::State::WritePortFile() const {
 
 absl::Status Runner::Start() {
   State& s = *state_;
+  if (const auto room = Buffer::Create(HostMemory(), kThreadBytes); !room.ok()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        room.status().message(), " for the threads of the server; raise RLIMIT_AS (ulimit -v)"));
+  }
   grpc::ServerBuilder builder;
   SetArguments(s.options, &builder);
   s.acceptor = builder.experimental().AddExternalConnectionAcceptor(
@@ -184,21 +215,22 @@ absl::Status Runner::Start() {
   s.server->GetHealthCheckService()->SetServingStatus("liveness", true);
   if (absl::Status listening = s.Listen(); !listening.ok()) return listening;
   if (absl::Status started = s.StartMetrics(); !started.ok()) return started;
+  s.ProbePorts();
   return s.WritePortFile();
 }
 
 absl::Status Runner::LoadModel() {
   State& s = *state_;
   const auto start = std::chrono::steady_clock::now();
-  auto engine = s.factory(s.options.engine);
-  if (!engine.ok()) return engine.status();
-  s.engine = std::move(*engine);
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
-  s.context.set_engine(s.engine.get());
-  LogModel(*s.engine, s.edge->port());
-  s.SetReady(true);
-  return absl::OkStatus();
+  return StatusOf([&]() -> absl::Status {
+    FOLIO_ASSIGN_OR_RETURN(s.engine, s.factory(s.options.engine));
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
+    s.context.set_engine(s.engine.get());
+    LogModel(*s.engine, s.edge->port());
+    s.SetReady(true);
+    return absl::OkStatus();
+  });
 }
 
 void Runner::Drain(const std::function<bool()>& hurry) {

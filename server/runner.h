@@ -27,7 +27,7 @@ class Runner {
       Clock clock = [] { return std::chrono::steady_clock::now(); });
   ~Runner();
 
-  // Errors: UNAVAILABLE when an address cannot be bound.
+  // Errors: UNAVAILABLE when an address cannot be bound, RESOURCE_EXHAUSTED without address space.
   absl::Status Start();
   // Loads the model and marks the server ready. Blocks. Errors: those of Engine::Create.
   absl::Status LoadModel();

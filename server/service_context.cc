@@ -13,6 +13,8 @@ namespace {
 // A step of a large model over a large batch takes seconds on a CPU.
 constexpr int kDeviceStepTimeoutSeconds = 120;
 constexpr int kHostStepTimeoutSeconds = 600;
+// Half a minute, for threads that have something to do every half second.
+constexpr int kMaxLooks = 60;
 // For the last statuses to reach their clients.
 constexpr std::chrono::seconds kLastWords{2};
 constexpr std::chrono::milliseconds kHurryPoll{20};
@@ -44,18 +46,33 @@ bool StreamCount::WaitUntilZero(SteadyTime deadline, const std::function<bool()>
 }
 
 ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
-    : options(o),
+    : pump_beat_(kMaxLooks),
+      listener_beat_(kMaxLooks),
+      options(o),
       clock(std::move(c)),
       metrics(m),
       memory(options.requests.max_memory_bytes),
-      pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {}
+      pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {
+  pump_beat_.Beat();  // the first: a pump that never begins is noticed, too
+}
 
 void ServiceContext::KeepHouse(SteadyTime now) {
+  pump_beat_.Beat();
+  CheckLiveness(now);
   Engine* const engine = this->engine();
   if (engine == nullptr) return;
-  CheckLiveness(*engine, now);
-  DeleteExpiredUploads(engine, now);
   trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy, memory.num_taken(), now);
+  DeleteExpiredUploads(engine, now);
+}
+
+bool ServiceContext::PumpGoesOn() {
+  listener_beat_.Beat();
+  return !pump_beat_.Stopped();
+}
+
+void ServiceContext::Probe(std::vector<SelfProbe::Port> ports) {
+  MutexLock lock(&probe_mu_);
+  probe_.emplace(std::move(ports), SelfProbe::Looks());
 }
 
 std::chrono::milliseconds ServiceContext::RetryDelay() const {
@@ -64,22 +81,39 @@ std::chrono::milliseconds ServiceContext::RetryDelay() const {
   return rate.RetryDelay(waiting + num_preparing.load(), clock());
 }
 
-void ServiceContext::CheckLiveness(const Engine& engine, SteadyTime now) {
+void ServiceContext::CheckLiveness(SteadyTime now) {
   if (!options.on_stall) return;
   if (stalled_.has_value()) {
     if (now - *stalled_ >= kLastWords && !std::exchange(gave_up_, true)) options.on_stall();
     return;
   }
+  const auto what = WhatHangs(now);
+  if (!what.has_value()) return;
+  stalled_ = now;
+  on_hang(*what);
+}
+
+std::optional<std::string> ServiceContext::WhatHangs(SteadyTime now) {
+  // A drain ends in time, and closes the listener.
+  if (!draining_.load()) {
+    if (listener_beat_.Stopped()) return "the thread of the listener has stopped";
+    MutexLock lock(&probe_mu_);
+    if (probe_.has_value()) {
+      if (auto deaf = probe_->Deaf()) return deaf;
+    }
+  }
+  const Engine* const engine = this->engine();
+  return engine == nullptr ? std::nullopt : EngineHangs(*engine, now);
+}
+
+std::optional<std::string> ServiceContext::EngineHangs(const Engine& engine, SteadyTime now) {
   if (!liveness_.has_value()) {
     const bool gpu = absl::StartsWith(engine.info().backend, "cuda");
     const int usual = gpu ? kDeviceStepTimeoutSeconds : kHostStepTimeoutSeconds;
     const int seconds = options.step_timeout_seconds;
     liveness_.emplace(std::chrono::seconds(seconds == 0 ? usual : seconds));
   }
-  const auto what = liveness_->Stalled(engine.Stats(), pool.progress(), now);
-  if (!what.has_value()) return;
-  stalled_ = now;
-  on_hang(*what);
+  return liveness_->Stalled(engine.Stats(), pool.progress(), now);
 }
 
 grpc::Status ServiceContext::CheckLoaded() const {

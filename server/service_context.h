@@ -11,12 +11,14 @@
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
 #include "server/event_pump.h"
+#include "server/heartbeat.h"
 #include "server/liveness.h"
 #include "server/memory_budget.h"
 #include "server/memory_trim.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/prompt_pool.h"
+#include "server/self_probe.h"
 #include "server/service_rate.h"
 #include "server/status_mapping.h"
 
@@ -42,6 +44,11 @@ class ServiceContext {
   // Before the pump, which works with it at once.
   std::atomic<Engine*> engine_{nullptr};
   std::atomic<bool> draining_{false};
+  // The pump and the thread of the listener look at each other about every half second.
+  Heartbeat pump_beat_;
+  Heartbeat listener_beat_;
+  Mutex probe_mu_;
+  std::optional<SelfProbe> probe_ FOLIO_GUARDED_BY(probe_mu_);
   // Pump thread only.
   MemoryTrim trim_;
   std::optional<Liveness> liveness_;
@@ -55,9 +62,15 @@ class ServiceContext {
   Engine* engine() const { return engine_.load(std::memory_order_acquire); }
   void set_engine(Engine* engine) { engine_.store(engine, std::memory_order_release); }
 
-  // Called on the pump thread when engine or prompt pool hang: streams are ended, and
-  // options.on_stall ends the process a moment later.
+  // Called on the pump thread when the engine, the prompt pool, the listener or a port hang:
+  // streams are ended, and options.on_stall ends the process a moment later.
   std::function<void(const std::string& what)> on_hang;
+
+  // From the thread of the listener, about every half second: it goes on. False once, when the pump
+  // does not, which decides about everything else.
+  bool PumpGoesOn();
+  // From now on these are asked now and then whether they answer.
+  void Probe(std::vector<SelfProbe::Port> ports);
 
   // New work is refused from now on.
   void StartDrain() { draining_.store(true); }
@@ -88,7 +101,10 @@ class ServiceContext {
  private:
   std::chrono::milliseconds RetryDelay() const;
   void KeepHouse(SteadyTime now);
-  void CheckLiveness(const Engine& engine, SteadyTime now);
+  void CheckLiveness(SteadyTime now);
+  // If something does.
+  std::optional<std::string> WhatHangs(SteadyTime now);
+  std::optional<std::string> EngineHangs(const Engine& engine, SteadyTime now);
 };
 
 }  // namespace folio::server

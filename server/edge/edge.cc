@@ -84,17 +84,19 @@ Fd SpareDescriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 absl::StatusOr<std::unique_ptr<Edge>> Edge::Start(const std::string& listen,
                                                   const EdgeLimits& limits, Clock clock,
-                                                  Handover handover) {
-  std::unique_ptr<Edge> edge(new Edge(limits, std::move(clock), std::move(handover)));
+                                                  Handover handover, OnSweep on_sweep) {
+  std::unique_ptr<Edge> edge(
+      new Edge(limits, std::move(clock), std::move(handover), std::move(on_sweep)));
   FOLIO_RETURN_IF_ERROR(edge->Listen(listen));
   edge->thread_ = std::thread([edge = edge.get()] { edge->Main(); });
   return edge;
 }
 
-Edge::Edge(const EdgeLimits& limits, Clock clock, Handover handover)
+Edge::Edge(const EdgeLimits& limits, Clock clock, Handover handover, OnSweep on_sweep)
     : limits_(WithinDescriptors(limits)),
       clock_(std::move(clock)),
       handover_(std::move(handover)),
+      on_sweep_(std::move(on_sweep)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(SpareDescriptor()),
@@ -200,6 +202,7 @@ void Edge::Main() {
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= next_sweep) {
       Sweep();
+      if (on_sweep_) on_sweep_();
       next_sweep = now + kSweepInterval;
     }
     if (end_.has_value() && (connections_.empty() || now >= *end_)) return;

@@ -30,12 +30,14 @@ class Edge {
  public:
   // Takes over a connected socket, and serves it.
   using Handover = std::function<void(int fd)>;
+  // Called on the thread of the listener about every half second.
+  using OnSweep = std::function<void()>;
 
   // `listen`: HOST:PORT, [IPv6]:PORT; port 0: a free one. Errors: INVALID_ARGUMENT (address),
   // UNAVAILABLE (cannot be bound).
   static absl::StatusOr<std::unique_ptr<Edge>> Start(const std::string& listen,
                                                      const EdgeLimits& limits, Clock clock,
-                                                     Handover handover);
+                                                     Handover handover, OnSweep on_sweep = {});
   ~Edge() { Stop(); }
   // Asks the clients of all connections to make their next calls on other ones. It still listens:
   // a new connection is told by gRPC that the server is leaving, as health checks are.
@@ -44,6 +46,7 @@ class Edge {
   void Stop();
 
   int port() const { return listeners_.port; }
+  const sockaddr_storage& address() const { return listeners_.address; }
   // As descriptors allow them.
   const EdgeLimits& limits() const { return limits_; }
   int num_connections() const;
@@ -52,7 +55,7 @@ class Edge {
  private:
   using Connections = std::map<uint64_t, std::unique_ptr<Connection>>;  // in the order they came
 
-  Edge(const EdgeLimits& limits, Clock clock, Handover handover);
+  Edge(const EdgeLimits& limits, Clock clock, Handover handover, OnSweep on_sweep);
   absl::Status Listen(const std::string& listen);
 
   void Main();
@@ -85,6 +88,7 @@ class Edge {
   const EdgeLimits limits_;
   const Clock clock_;
   const Handover handover_;
+  const OnSweep on_sweep_;
   Fd epoll_;
   Fd wake_;
   Fd spare_;

@@ -18,12 +18,16 @@ namespace {
 
 constexpr int kBacklog = 1024;
 
-int PortOf(int socket) {
+sockaddr_storage AddressOf(int socket) {
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   ::getsockname(socket, reinterpret_cast<sockaddr*>(&bound), &size);
-  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(bound).sin6_port
-                                           : reinterpret_cast<sockaddr_in&>(bound).sin_port);
+  return bound;
+}
+
+int PortOf(const sockaddr_storage& bound) {
+  return ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+                                           : reinterpret_cast<const sockaddr_in&>(bound).sin_port);
 }
 
 absl::StatusOr<Listeners> Bind(const ListenAddress& address) {
@@ -46,7 +50,10 @@ absl::StatusOr<Listeners> Bind(const ListenAddress& address) {
         ::listen(socket.get(), kBacklog) != 0) {
       continue;
     }
-    if (listeners.sockets.empty()) listeners.port = PortOf(socket.get());
+    if (listeners.sockets.empty()) {
+      listeners.address = AddressOf(socket.get());
+      listeners.port = PortOf(listeners.address);
+    }
     listeners.sockets.push_back(std::move(socket));
   }
   if (listeners.sockets.empty()) return absl::UnavailableError(std::strerror(errno));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/socket.h>
+
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@ namespace folio::server {
 struct Listeners {
   std::vector<Fd> sockets;  // non-blocking; not empty
   int port = 0;
+  sockaddr_storage address = {};  // of the first one
 };
 
 // `address` is HOST:PORT, [IPv6]:PORT or :PORT; port 0: any free one, of the host's first address.

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <list>
 #include <thread>
 
@@ -221,6 +222,19 @@ TEST(Edge, AddressesThatCannotBeListenedOnAreRefused) {
   for (const char* good : {"127.0.0.1:0", "localhost:0", "0.0.0.0:0", ":0"}) {
     EXPECT_TRUE(start(good).ok()) << good;
   }
+}
+
+// By this the rest of the server knows that it goes on.
+TEST(Edge, ItsThreadCallsBackAgainAndAgain) {
+  std::promise<void> twice;
+  int num_calls = 0;
+  const auto edge = server::Edge::Start(
+      "127.0.0.1:0", {}, [] { return std::chrono::steady_clock::now(); }, [](int) {},
+      [&] {
+        if (++num_calls == 2) twice.set_value();
+      });
+  ASSERT_TRUE(edge.ok()) << edge.status();
+  twice.get_future().wait();
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <future>
 
+#include "server/service_context.h"
 #include "tests/server/test_server.h"
 
 namespace folio::testing {
@@ -71,6 +72,24 @@ TEST(Liveness, AFrozenEngineTurnsHealthAndEndsStreams) {
   stalled.get_future().wait();
   ended = true;
   time.join();
+}
+
+// Nobody else would notice: the pump decides about everything else.
+TEST(Liveness, TheListenerNoticesAPumpThatStops) {
+  server::Metrics metrics;
+  server::ServiceContext context(
+      {}, [] { return std::chrono::steady_clock::now(); }, &metrics);
+  class Stuck final : public server::PumpTarget {
+   public:
+    void Handle(Event) override { released.get_future().wait(); }
+    void Tick(SteadyTime) override {}
+    void Stop(const absl::Status&) override {}
+    std::promise<void> released;
+  };
+  const auto stuck = std::make_shared<Stuck>();
+  context.pump.SinkFor(stuck)->OnEvent(PrefillEvent{});
+  while (context.PumpGoesOn()) std::this_thread::yield();
+  stuck->released.set_value();
 }
 
 }  // namespace

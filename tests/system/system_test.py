@@ -305,6 +305,19 @@ class LifeCycle(unittest.TestCase):
         self.assertIn("KV pages 8.00 GiB", lines[0])
         self.assertIn("of RLIMIT_AS; lower --kv-bytes by", lines[0])
 
+    def test_a_large_model_without_the_memory_for_it_is_refused_with_one_line(self):
+        for limit, reason in ((200 << 20, "RLIMIT_AS"), (320 << 20, "RLIMIT_AS"), (3 << 30, "weights 12.55 GiB")):
+            with self.subTest(limit=limit):
+                result = subprocess.run(
+                    [str(BIN / "folio-server"), "--model=synthetic:llama-2-7b", "--listen=127.0.0.1:0",
+                     "--metrics-listen=off"],
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+                    capture_output=True, text=True, timeout=300)
+                self.assertEqual(result.returncode, 1, result.stderr)
+                lines = [line for line in result.stderr.splitlines() if line.startswith("folio-server: ")]
+                self.assertEqual(len(lines), 1, result.stderr)
+                self.assertIn(reason, lines[0])
+
     def test_termination_lets_a_stream_end_and_exits_with_0(self):
         with RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--drain-seconds=300") as server:
             process = server.start_folio("--json", "ask", "--question", "Once", "--max-new-tokens", 1500,
