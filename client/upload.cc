@@ -104,6 +104,7 @@ class UploadAttempt {
     if (options_.strategy.has_value()) *header->mutable_strategy() = *options_.strategy;
     if (options_.position.has_value()) *header->mutable_position() = *options_.position;
     header->set_detach(options_.detach);
+    header->set_size_bytes(source_.size_bytes());
     stream_->Write(request);
   }
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/short_for_now.h"
 #include "engine/base/status_macros.h"
 
 namespace folio::server {
@@ -41,9 +42,11 @@ absl::StatusOr<std::vector<int32_t>> DocumentUpload::Add(std::string_view part) 
   const size_t held = text_.held_bytes() + part.size();
   const int64_t needed = MemoryFor(held);
   if (!held_text_.GrowTo(needed)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
+    const std::string message = absl::StrCat(
         "tokenising ", held, " bytes of text without a place to cut, such as a space between two ",
-        "words, needs ", needed, " bytes; see --max-request-memory-bytes"));
+        "words, needs ", needed, " bytes; see --max-request-memory-bytes");
+    return needed <= surroundings_.memory->limit() ? ShortForNow(message)
+                                                   : absl::ResourceExhaustedError(message);
   }
   FOLIO_RETURN_IF_ERROR(text_.Add(part, &tokens));
   held_text_.ShrinkTo(MemoryFor(text_.held_bytes()));

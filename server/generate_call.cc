@@ -1,11 +1,11 @@
 #include "server/generate_call.h"
 
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "server/logging.h"
+#include "server/request_id.h"
 #include "server/request_mapping.h"
 
 namespace folio::server {
@@ -14,12 +14,6 @@ namespace {
 constexpr uint32_t kDefaultHeartbeatMs = 5000;
 // A waiting delta takes more text in up to this size.
 constexpr size_t kMaxMergedBytes = 64 << 10;
-
-std::string RequestIdOf(const v1::GenerateRequest& request) {
-  if (!request.request_id().empty()) return request.request_id();
-  std::random_device random;
-  return absl::StrCat("req-", absl::Hex(uint64_t{random()} << 32 | random(), absl::kZeroPad16));
-}
 
 double Seconds(SteadyTime from, SteadyTime to) {
   return std::chrono::duration<double>(to - from).count();
@@ -35,6 +29,16 @@ v1::Heartbeat::Phase ToProto(Phase phase) {
       return v1::Heartbeat::PHASE_DECODE;
   }
   return v1::Heartbeat::PHASE_UNSPECIFIED;
+}
+
+// max: there is none. gRPC's can be further away than std::chrono counts, in nanoseconds to the
+// year 2262, and its own conversion overflows then.
+std::chrono::system_clock::time_point DeadlineOf(const grpc::CallbackServerContext& rpc) {
+  using Time = std::chrono::system_clock::time_point;
+  constexpr auto kLast =
+      std::chrono::duration_cast<std::chrono::seconds>(Time::max().time_since_epoch());
+  const gpr_timespec deadline = gpr_convert_clock_type(rpc.raw_deadline(), GPR_CLOCK_REALTIME);
+  return deadline.tv_sec < kLast.count() ? rpc.deadline() : Time::max();
 }
 
 // Of a request until its tokens are known: the message, and what makes them of it.
@@ -74,18 +78,23 @@ bool Merge(const v1::GenerateEvent& from, v1::GenerateEvent* into) {
 }  // namespace
 
 GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                                  const v1::GenerateRequest* request) {
+                                  const Incoming<v1::GenerateRequest>* incoming) {
+  const v1::GenerateRequest* const request = &incoming->message;
   std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, request));
   call->self_ = call;
+  SendRequestId(call->request_id_, rpc);
   context->streams.Add();
-  const absl::Status begun = CatchErrors([&call] { call->Begin(); });
+  const absl::Status begun = CatchErrors([&] { call->Begin(*incoming); });
   if (!begun.ok()) call->OnPrepareFailed(begun);
   return call.get();
 }
 
-void GenerateCall::Begin() {
+void GenerateCall::Begin(const Incoming<v1::GenerateRequest>& incoming) {
   if (grpc::Status refused = context_->CheckAdmission(); !refused.ok()) {
     return writes_.Finish(std::move(refused));
+  }
+  if (grpc::Status bad = CheckWellFormed(incoming); !bad.ok()) {
+    return writes_.Finish(std::move(bad));
   }
   const int64_t bytes = MemoryFor(*request_, engine_->tokenizer());
   if (grpc::Status refused = context_->TakeMemory(bytes, &memory_); !refused.ok()) {
@@ -106,20 +115,24 @@ GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext*
       engine_(context->engine()),
       rpc_(rpc),
       request_(request),
-      request_id_(RequestIdOf(*request)),
+      request_id_(RequestIdFor(request->request_id())),
       has_document_(request->has_document()),
       wants_spans_(request->response().evidence_spans() > 0),
       heartbeat_(request->response().has_heartbeat_interval_ms()
                      ? request->response().heartbeat_interval_ms()
                      : kDefaultHeartbeatMs),
-      deadline_(rpc->deadline()),
+      deadline_(DeadlineOf(*rpc)),
       arrived_(context->clock()),
       writes_({.write =
                    [this](const v1::GenerateEvent* event) {
                      reader_.OnWriteStarted(context_->clock());
                      StartWrite(event);
                    },
-               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .finish =
+                   [this](grpc::Status status) {
+                     SendRetryPushback(status, rpc_);
+                     Finish(std::move(status));
+                   },
                .merge = Merge}),
       reader_(std::chrono::seconds(context->options.requests.slow_reader_seconds)),
       last_event_(arrived_) {}

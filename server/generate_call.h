@@ -11,6 +11,7 @@
 #include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/generate_request.h"
+#include "server/incoming.h"
 #include "server/reader_watch.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
@@ -32,7 +33,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
  public:
   // Starts the call and returns its reactor. `context` outlives it; `rpc` and `request` are gRPC's.
   static GenerateCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                             const v1::GenerateRequest* request);
+                             const Incoming<v1::GenerateRequest>* request);
 
   // PumpTarget.
   void Handle(Event event) override;
@@ -49,7 +50,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void OnDone() override;
 
   // Refuses the call or has the pool prepare it.
-  void Begin();
+  void Begin(const Incoming<v1::GenerateRequest>& incoming);
   // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
   void EndPreparation();

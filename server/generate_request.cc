@@ -13,35 +13,83 @@ namespace {
 
 using TokenIds = google::protobuf::RepeatedField<uint32_t>;
 
-grpc::Status CheckTokenIds(const char* field, const TokenIds& ids, int vocab_size) {
+// Only the first one: a list may have millions.
+void CheckTokenIds(const std::string& field, const TokenIds& ids, int vocab_size,
+                   FieldViolations* bad) {
   for (int i = 0; i < ids.size(); ++i) {
     if (ids[i] < static_cast<uint32_t>(vocab_size)) continue;
-    return BadField(absl::StrCat(field, "[", i, "]"),
-                    absl::StrCat("id ", ids[i], " is not in the vocabulary of ", vocab_size));
+    return bad->push_back(
+        {absl::StrCat(field, "[", i, "]"),
+         absl::StrCat("id ", ids[i], " is not in the vocabulary of ", vocab_size)});
   }
-  return grpc::Status::OK;
+}
+
+// The text or the token ids of a request, whichever it has, and the name of the field.
+struct Input {
+  const char* field;
+  const std::string* text = nullptr;
+  const TokenIds* ids = nullptr;
+};
+
+Input InputOf(const v1::GenerateRequest& request) {
+  const v1::DocumentQuery& question = request.document();
+  if (request.has_prompt_token_ids()) {
+    return {"prompt_token_ids.ids", nullptr, &request.prompt_token_ids().ids()};
+  }
+  if (question.has_token_ids()) {
+    return {"document.token_ids.ids", nullptr, &question.token_ids().ids()};
+  }
+  if (request.has_document()) return {"document.question", &question.text()};
+  return {"prompt", &request.prompt()};
+}
+
+void CheckInput(const v1::GenerateRequest& request, const ServerOptions& options, int vocab_size,
+                FieldViolations* bad) {
+  if (request.input_case() == v1::GenerateRequest::INPUT_NOT_SET) {
+    return bad->push_back({"input", "one of prompt, prompt_token_ids or document must be set"});
+  }
+  if (request.has_document() && !IsValidDocumentId(request.document().document_id())) {
+    bad->push_back({"document.document_id", kDocumentIdRule});
+  }
+  const Input input = InputOf(request);
+  if (input.ids != nullptr ? input.ids->empty() : input.text->empty()) {
+    return bad->push_back({input.field, "is empty"});
+  }
+  if (input.ids != nullptr) return CheckTokenIds(input.field, *input.ids, vocab_size, bad);
+  if (static_cast<int64_t>(request.prompt().size()) > options.max_inline_prompt_bytes) {
+    bad->push_back({"prompt", absl::StrCat("has ", request.prompt().size(), " bytes, the limit is ",
+                                           options.max_inline_prompt_bytes,
+                                           "; send it with Documents.UploadDocument")});
+  }
+}
+
+// All that can be said of a request without its tokens.
+grpc::Status CheckFields(const v1::GenerateRequest& request, const Engine& engine,
+                         const ServerOptions& options, GenerateSpec* spec) {
+  const int vocab_size = engine.info().shape.vocab_size;
+  FieldViolations bad;
+  CheckInput(request, options, vocab_size, &bad);
+  FromProto(request, options, spec, &bad);
+  CheckTokenIds("stopping.stop_token_ids", request.stopping().stop_token_ids(), vocab_size, &bad);
+  // What is refused of the shortest text is refused of any.
+  const PositionRequest shortest = {1 + spec->stop.max_new_tokens, request.has_document()};
+  const auto resolved = engine.ResolveAttention(spec->attention, shortest);
+  if (!resolved.ok()) bad.push_back(BadAttention(resolved.status(), ""));
+  return BadFields(bad);
 }
 
 grpc::Status Tokenise(const v1::GenerateRequest& request, const Engine& engine,
                       const Interrupt& interrupt, std::vector<int32_t>* tokens) {
-  const bool has_document = request.has_document();
-  const v1::DocumentQuery& question = request.document();
-  if (request.has_prompt_token_ids() || question.has_token_ids()) {
-    const char* field = has_document ? "document.token_ids.ids" : "prompt_token_ids.ids";
-    const TokenIds& ids =
-        has_document ? question.token_ids().ids() : request.prompt_token_ids().ids();
-    if (ids.empty()) return BadField(field, "is empty");
-    tokens->assign(ids.begin(), ids.end());
-    return CheckTokenIds(field, ids, engine.info().shape.vocab_size);
+  const Input input = InputOf(request);
+  if (input.ids != nullptr) {
+    tokens->assign(input.ids->begin(), input.ids->end());
+    return grpc::Status::OK;
   }
-  const char* field = has_document ? "document.question" : "prompt";
-  const std::string& text = has_document ? question.text() : request.prompt();
-  if (text.empty()) return BadField(field, "is empty");
   const Tokenizer& tokenizer = engine.tokenizer();
-  if (!has_document && tokenizer.bos_id() >= 0) tokens->push_back(tokenizer.bos_id());
-  const absl::Status encoded = tokenizer.Append(text, interrupt, tokens);
-  if (!encoded.ok()) return BadField(field, std::string(encoded.message()));
-  if (tokens->empty()) return BadField(field, "has no tokens");
+  if (request.has_prompt() && tokenizer.bos_id() >= 0) tokens->push_back(tokenizer.bos_id());
+  const absl::Status encoded = tokenizer.Append(*input.text, interrupt, tokens);
+  if (!encoded.ok()) return BadField(input.field, std::string(encoded.message()));
+  if (tokens->empty()) return BadField(input.field, "has no tokens");
   return grpc::Status::OK;
 }
 
@@ -60,10 +108,7 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
                                  const ServerOptions& options, const Interrupt& interrupt,
                                  GenerateQuestion* question) {
   GenerateSpec& spec = question->spec;
-  grpc::Status status = FromProto(request, options, &spec);
-  if (!status.ok()) return status;
-  status = CheckTokenIds("stopping.stop_token_ids", request.stopping().stop_token_ids(),
-                         engine.info().shape.vocab_size);
+  grpc::Status status = CheckFields(request, engine, options, &spec);
   if (!status.ok()) return status;
   status = Tokenise(request, engine, interrupt, &spec.tokens);
   if (!status.ok()) return status;
@@ -74,7 +119,7 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
   auto resolved = engine.ResolveAttention(
       spec.attention,
       {question->prompt_tokens() + spec.stop.max_new_tokens, request.has_document()});
-  if (!resolved.ok()) return BadAttention(resolved.status(), "");
+  if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "")});
   spec.attention = *std::move(resolved);
   return grpc::Status::OK;
 }

@@ -25,8 +25,8 @@ struct GenerateQuestion {
 };
 
 // Reads and tokenises a request, and finds its document: may take seconds. Errors: INVALID_ARGUMENT
-// with the field; NOT_FOUND and FAILED_PRECONDITION of the document; any once `interrupt` has ended
-// it.
+// with all fields that are wrong; NOT_FOUND and FAILED_PRECONDITION of the document; any once
+// `interrupt` has ended it.
 grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
                                  const ServerOptions& options, const Interrupt& interrupt,
                                  GenerateQuestion* question);

@@ -6,69 +6,90 @@
 #include "absl/strings/str_cat.h"
 #include "engine/tokenizer/utf8.h"
 #include "proto/method.h"
-#include "server/status_mapping.h"
+#include "server/request_id.h"
 
 namespace folio::server {
 namespace {
 
-constexpr size_t kMaxRequestIdBytes = 128;
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
 constexpr uint32_t kMaxEvidenceSpans = 64;
 constexpr uint32_t kMinHeartbeatMs = 100;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
 
-grpc::Status SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out) {
+void SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out, FieldViolations* bad) {
   if (in.has_temperature()) out->temperature = in.temperature();
   if (!(out->temperature >= 0.0f && out->temperature <= 100.0f)) {
-    return BadField("sampling.temperature",
-                    absl::StrCat("is ", out->temperature, ", must be in [0, 100]"));
+    bad->push_back(
+        {"sampling.temperature", absl::StrCat("is ", out->temperature, ", must be in [0, 100]")});
   }
-  if (in.top_k() > (1u << 30)) return BadField("sampling.top_k", "must be at most 2^30");
+  if (in.top_k() > (1u << 30)) bad->push_back({"sampling.top_k", "must be at most 2^30"});
   out->top_k = static_cast<int>(in.top_k());
   if (in.has_top_p()) out->top_p = in.top_p();
   if (!(out->top_p > 0.0f && out->top_p <= 1.0f)) {
-    return BadField("sampling.top_p", absl::StrCat("is ", out->top_p, ", must be in (0, 1]"));
+    bad->push_back({"sampling.top_p", absl::StrCat("is ", out->top_p, ", must be in (0, 1]")});
   }
   out->min_p = in.min_p();
   if (!(out->min_p >= 0.0f && out->min_p < 1.0f)) {
-    return BadField("sampling.min_p", absl::StrCat("is ", out->min_p, ", must be in [0, 1)"));
+    bad->push_back({"sampling.min_p", absl::StrCat("is ", out->min_p, ", must be in [0, 1)")});
   }
   if (in.has_repetition_penalty()) out->repetition_penalty = in.repetition_penalty();
   if (!(out->repetition_penalty > 0.0f && out->repetition_penalty <= 10.0f)) {
-    return BadField("sampling.repetition_penalty",
-                    absl::StrCat("is ", out->repetition_penalty, ", must be in (0, 10]"));
+    bad->push_back({"sampling.repetition_penalty",
+                    absl::StrCat("is ", out->repetition_penalty, ", must be in (0, 10]")});
   }
   out->seed = in.has_seed() ? in.seed() : std::random_device{}();
-  return grpc::Status::OK;
 }
 
-grpc::Status StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,
-                               StopParams* out) {
-  out->max_new_tokens = std::min(out->max_new_tokens, options.max_new_tokens);
-  if (in.has_max_new_tokens()) {
-    const uint32_t limit = static_cast<uint32_t>(options.max_new_tokens);
-    if (in.max_new_tokens() < 1 || in.max_new_tokens() > limit) {
-      return BadField("stopping.max_new_tokens",
-                      absl::StrCat("is ", in.max_new_tokens(), ", must be in [1, ", limit, "]"));
-    }
-    out->max_new_tokens = static_cast<int>(in.max_new_tokens());
-  }
+// Empty: nothing is wrong.
+std::string WhatIsWrongWithStops(const v1::StoppingCriteria& in) {
   if (in.stop_size() > kMaxStops) {
-    return BadField("stopping.stop", absl::StrCat("has ", in.stop_size(), " strings, at most ",
-                                                  kMaxStops, " are allowed"));
+    return absl::StrCat("has ", in.stop_size(), " strings, at most ", kMaxStops, " are allowed");
   }
   for (const std::string& stop : in.stop()) {
-    if (stop.empty() || stop.size() > kMaxStopBytes) {
-      return BadField("stopping.stop", absl::StrCat("a string has ", stop.size(),
-                                                    " bytes, must have 1 to ", kMaxStopBytes));
-    }
-    if (!IsValidUtf8(stop)) return BadField("stopping.stop", "is not UTF-8");
-    out->stop_strings.push_back(stop);
+    if (!stop.empty() && stop.size() <= kMaxStopBytes) continue;
+    return absl::StrCat("a string has ", stop.size(), " bytes, must have 1 to ", kMaxStopBytes);
   }
+  return "";
+}
+
+void StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,
+                       StopParams* out, FieldViolations* bad) {
+  out->max_new_tokens = std::min(out->max_new_tokens, options.max_new_tokens);
+  const auto limit = static_cast<uint32_t>(options.max_new_tokens);
+  if (in.has_max_new_tokens() && (in.max_new_tokens() < 1 || in.max_new_tokens() > limit)) {
+    bad->push_back({"stopping.max_new_tokens",
+                    absl::StrCat("is ", in.max_new_tokens(), ", must be in [1, ", limit, "]")});
+  } else if (in.has_max_new_tokens()) {
+    out->max_new_tokens = static_cast<int>(in.max_new_tokens());
+  }
+  if (std::string wrong = WhatIsWrongWithStops(in); !wrong.empty()) {
+    bad->push_back({"stopping.stop", std::move(wrong)});
+  }
+  out->stop_strings.assign(in.stop().begin(), in.stop().end());
   out->stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
   out->ignore_eos = in.ignore_eos();
-  return grpc::Status::OK;
+}
+
+void ResponseFromProto(const v1::ResponseOptions& in, GenerateSpec* spec, FieldViolations* bad) {
+  if (in.top_logprobs() > kMaxTopLogprobs) {
+    bad->push_back({"response.top_logprobs",
+                    absl::StrCat("is ", in.top_logprobs(), ", the limit is ", kMaxTopLogprobs)});
+  }
+  if (in.has_heartbeat_interval_ms() && (in.heartbeat_interval_ms() < kMinHeartbeatMs ||
+                                         in.heartbeat_interval_ms() > kMaxHeartbeatMs)) {
+    bad->push_back({"response.heartbeat_interval_ms",
+                    absl::StrCat("is ", in.heartbeat_interval_ms(), ", must be in [",
+                                 kMinHeartbeatMs, ", ", kMaxHeartbeatMs, "]")});
+  }
+  if (in.evidence_spans() > kMaxEvidenceSpans) {
+    bad->push_back({"response.evidence_spans", absl::StrCat("is ", in.evidence_spans(),
+                                                            ", the limit is ", kMaxEvidenceSpans)});
+  }
+  spec->max_evidence_spans = static_cast<int>(in.evidence_spans());
+  spec->layer_evidence = in.layer_evidence();
+  spec->logprobs = in.logprobs();
+  spec->num_top_logprobs = static_cast<int>(in.top_logprobs());
 }
 
 v1::MethodParameter ToProto(const Param& param) {
@@ -165,55 +186,21 @@ void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out) {
   for (const MethodInfo& info : catalogue.positions) fill(info, out->add_positions());
 }
 
-grpc::Status BadAttention(const absl::Status& status, const std::string& prefix) {
+FieldViolation BadAttention(const absl::Status& status, const std::string& prefix) {
   const auto field = status.GetPayload(kFieldPayload);
-  return BadField(absl::StrCat(prefix, field ? std::string(*field) : "strategy"),
-                  std::string(status.message()));
+  return {absl::StrCat(prefix, field ? std::string(*field) : "strategy"),
+          std::string(status.message())};
 }
 
-grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
-                       GenerateSpec* spec) {
-  if (request.request_id().size() > kMaxRequestIdBytes) {
-    return BadField("request_id", absl::StrCat("has ", request.request_id().size(),
-                                               " bytes, the limit is ", kMaxRequestIdBytes));
-  }
-  if (request.input_case() == v1::GenerateRequest::INPUT_NOT_SET) {
-    return BadField("input", "one of prompt, prompt_token_ids or document must be set");
-  }
-  if (static_cast<int64_t>(request.prompt().size()) > options.max_inline_prompt_bytes) {
-    return BadField("prompt", absl::StrCat("has ", request.prompt().size(), " bytes, the limit is ",
-                                           options.max_inline_prompt_bytes,
-                                           "; send it with Documents.UploadDocument"));
-  }
-  if (request.has_document() && !IsValidDocumentId(request.document().document_id())) {
-    return BadField("document.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
+void FromProto(const v1::GenerateRequest& request, const ServerOptions& options, GenerateSpec* spec,
+               FieldViolations* bad) {
+  if (std::string wrong = WhatIsWrongWithRequestId(request.request_id()); !wrong.empty()) {
+    bad->push_back({"request_id", std::move(wrong)});
   }
   spec->attention = FromProto(request.strategy(), request.position());
-  if (grpc::Status s = SamplingFromProto(request.sampling(), &spec->sampling); !s.ok()) return s;
-  if (grpc::Status s = StoppingFromProto(request.stopping(), options, &spec->stop); !s.ok()) {
-    return s;
-  }
-  const v1::ResponseOptions& response = request.response();
-  if (response.top_logprobs() > kMaxTopLogprobs) {
-    return BadField("response.top_logprobs", absl::StrCat("is ", response.top_logprobs(),
-                                                          ", the limit is ", kMaxTopLogprobs));
-  }
-  if (response.has_heartbeat_interval_ms() &&
-      (response.heartbeat_interval_ms() < kMinHeartbeatMs ||
-       response.heartbeat_interval_ms() > kMaxHeartbeatMs)) {
-    return BadField("response.heartbeat_interval_ms",
-                    absl::StrCat("is ", response.heartbeat_interval_ms(), ", must be in [",
-                                 kMinHeartbeatMs, ", ", kMaxHeartbeatMs, "]"));
-  }
-  if (response.evidence_spans() > kMaxEvidenceSpans) {
-    return BadField("response.evidence_spans", absl::StrCat("is ", response.evidence_spans(),
-                                                            ", the limit is ", kMaxEvidenceSpans));
-  }
-  spec->max_evidence_spans = static_cast<int>(response.evidence_spans());
-  spec->layer_evidence = response.layer_evidence();
-  spec->logprobs = response.logprobs();
-  spec->num_top_logprobs = static_cast<int>(response.top_logprobs());
-  return grpc::Status::OK;
+  SamplingFromProto(request.sampling(), &spec->sampling, bad);
+  StoppingFromProto(request.stopping(), options, &spec->stop, bad);
+  ResponseFromProto(request.response(), spec, bad);
 }
 
 v1::SamplingParams ToProto(const SamplingParams& sampling) {

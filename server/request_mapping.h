@@ -1,7 +1,5 @@
 #pragma once
 
-#include <grpcpp/grpcpp.h>
-
 #include <string>
 
 #include "engine/runtime/engine.h"
@@ -12,6 +10,7 @@
 #include "folio/v1/inference.pb.h"
 #include "server/document_upload.h"
 #include "server/options.h"
+#include "server/status_mapping.h"
 
 // The one place that speaks both protobuf and engine types.
 namespace folio::server {
@@ -22,14 +21,12 @@ v1::AttentionStrategy ToProto(const StrategySpec& spec);
 v1::PositionScheme ToProto(const PositionSpec& spec);
 void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out);
 
-// INVALID_ARGUMENT of Engine::ResolveAttention, with the field `prefix`strategy or
-// `prefix`position.
-grpc::Status BadAttention(const absl::Status& status, const std::string& prefix);
+// An error of Engine::ResolveAttention, about the field `prefix`strategy or `prefix`position.
+FieldViolation BadAttention(const absl::Status& status, const std::string& prefix);
 
-// The request without its text, which is tokenised elsewhere, and without its document. Errors:
-// INVALID_ARGUMENT with the field.
-grpc::Status FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
-                       GenerateSpec* spec);
+// The request without its input (text, tokens, document). What is wrong with it is added to `bad`.
+void FromProto(const v1::GenerateRequest& request, const ServerOptions& options, GenerateSpec* spec,
+               FieldViolations* bad);
 
 v1::SamplingParams ToProto(const SamplingParams& sampling);
 // Fills in the event's arm.
@@ -45,5 +42,7 @@ void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
 void ToProto(const DocumentInfo& info, v1::Document* document);
 
 bool IsValidDocumentId(const std::string& id);
+// What to say of one that is not.
+inline constexpr char kDocumentIdRule[] = "must be 1 to 64 characters of [A-Za-z0-9_-]";
 
 }  // namespace folio::server

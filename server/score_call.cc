@@ -50,7 +50,11 @@ ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
                      reader_.OnWriteStarted(context_->clock());
                      StartWrite(event);
                    },
-               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .finish =
+                   [this](grpc::Status status) {
+                     SendRetryPushback(status, rpc_);
+                     Finish(std::move(status));
+                   },
                .merge = NeverMerge}),
       reader_(std::chrono::seconds(context->options.requests.slow_reader_seconds)) {}
 
@@ -71,9 +75,10 @@ void ScoreCall::OnReadDone(bool ok) {
 }
 
 void ScoreCall::OnPart() {
-  const size_t bytes = request_.SpaceUsedLong();
+  const size_t bytes = request_.message.SpaceUsedLong();
   // At worst a token for each byte.
-  const auto needed = static_cast<int64_t>(bytes + sizeof(int32_t) * request_.ByteSizeLong());
+  const auto needed =
+      static_cast<int64_t>(bytes + sizeof(int32_t) * request_.message.ByteSizeLong());
   MemoryBudget::Share memory;
   if (grpc::Status refused = context_->TakeMemory(needed, &memory); !refused.ok()) {
     return Refuse(refused);
@@ -109,7 +114,7 @@ void ScoreCall::Refuse(const grpc::Status& status) {
 void ScoreCall::Process() {
   const grpc::Status status = Dispatch();
   if (!status.ok()) return Refuse(status);
-  v1::ScoreRequest().Swap(&request_);  // lets go of its memory
+  request_ = {};  // lets go of its memory
   {
     MutexLock lock(&mu_);
     reads_ = false;
@@ -123,13 +128,14 @@ void ScoreCall::GiveBackMemory() {
 }
 
 grpc::Status ScoreCall::Dispatch() {
-  if (request_.has_header()) return OnHeader(request_.header());
+  if (grpc::Status bad = CheckWellFormed(request_); !bad.ok()) return bad;
+  if (request_.message.has_header()) return OnHeader(request_.message.header());
   if (!tokenizer_.has_value()) return BadField("header", "must be the first request of a stream");
-  switch (request_.request_case()) {
+  switch (request_.message.request_case()) {
     case v1::ScoreRequest::kText:
-      return OnText(request_.text());
+      return OnText(request_.message.text());
     case v1::ScoreRequest::kTokenIds:
-      return OnTokenIds(request_.token_ids());
+      return OnTokenIds(request_.message.token_ids());
     default:
       return BadField("request", "one of header, text or token_ids must be set");
   }
@@ -139,7 +145,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   if (tokenizer_.has_value()) return BadField("header", "was sent twice");
   const AttentionSpec wanted = FromProto(header.strategy(), header.position());
   const auto resolved = engine_->ResolveAttention(wanted, {});
-  if (!resolved.ok()) return BadAttention(resolved.status(), "header.");
+  if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "header.")});
   header_ = header;
   tokenizer_.emplace(engine_->tokenizer());
   bucket_.set_end(header.bucket_tokens() > 0 ? header.bucket_tokens() : kFirstBucketTokens);

@@ -11,6 +11,7 @@
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "folio/v1/inference.pb.h"
 #include "server/event_pump.h"
+#include "server/incoming.h"
 #include "server/reader_watch.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
@@ -20,7 +21,7 @@ namespace folio::server {
 // One Inference.Score stream. The next part is read only when most of what came before is scored
 // and the client has read most of its scores, so that a text of any length needs bounded memory.
 // Holds itself until OnDone.
-class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>,
+class ScoreCall final : public grpc::ServerBidiReactor<Incoming<v1::ScoreRequest>, v1::ScoreEvent>,
                         public PumpTarget,
                         public std::enable_shared_from_this<ScoreCall> {
  public:
@@ -74,7 +75,7 @@ class ScoreCall final : public grpc::ServerBidiReactor<v1::ScoreRequest, v1::Sco
   WriteQueue<v1::ScoreEvent> writes_;
   ReaderWatch reader_;
   std::shared_ptr<ScoreCall> self_;
-  v1::ScoreRequest request_;  // owned by the read in flight or by Process
+  Incoming<v1::ScoreRequest> request_;  // owned by the read in flight or by Process
 
   // Prompt pool threads, one after the other.
   std::optional<StreamingTokenizer> tokenizer_;  // set by the header

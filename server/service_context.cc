@@ -130,10 +130,11 @@ grpc::Status ServiceContext::CheckServing() const {
 
 grpc::Status ServiceContext::CheckAdmission() const {
   if (grpc::Status serving = CheckServing(); !serving.ok()) return serving;
-  const int limit = options.engine.max_queued_requests;
+  // The engine, which knows how many wait and run, counts what is prepared.
+  const int limit = options.engine.max_queued_requests + options.engine.max_running_requests;
   if (num_preparing.load() < limit) return grpc::Status::OK;
-  return Refusal(
-      absl::ResourceExhaustedError(absl::StrCat("the queue of ", limit, " requests is full")));
+  return Refusal(absl::ResourceExhaustedError(
+      absl::StrCat(limit, " requests are being read, as many as can wait and run")));
 }
 
 grpc::Status ServiceContext::TakeMemory(int64_t bytes, MemoryBudget::Share* share) {

@@ -79,8 +79,8 @@ class ServiceContext {
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
   grpc::Status CheckServing() const;
-  // CheckServing for a request that will wait: RESOURCE_EXHAUSTED when too many are being
-  // tokenised.
+  // CheckServing for a request that will wait: RESOURCE_EXHAUSTED when as many are being
+  // tokenised as can wait and run.
   grpc::Status CheckAdmission() const;
   // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
   grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/begin_call.h"
 #include "server/generate_call.h"
+#include "server/methods.h"
 #include "server/request_mapping.h"
 #include "server/score_call.h"
 #include "server/status_mapping.h"
@@ -26,9 +26,7 @@ constexpr size_t kMaxTextBytes = 4 << 20;
 constexpr size_t kTokenizeAnswer = 8;
 constexpr int64_t kDetokenizeCost = 32;
 
-grpc::Status BadId() {
-  return BadField("document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
-}
+grpc::Status BadId() { return BadField("document_id", kDocumentIdRule); }
 
 void FillModel(const EngineInfo& info, v1::ModelInfo* model) {
   model->set_name(info.model_name);
@@ -81,148 +79,144 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   response->set_num_documents(std::accumulate(documents.begin(), documents.end(), 0));
 }
 
+grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* call,
+                                         const v1::GetDocumentRequest& request,
+                                         v1::Document* response) {
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) return call->End(BadId());
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  ToProto(*document, response);
+  return call->End(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* RunListDocuments(ServiceContext* context, UnaryCall* call,
+                                           const v1::ListDocumentsRequest& request,
+                                           v1::ListDocumentsResponse* response) {
+  FieldViolations bad;
+  if (request.page_size() > kMaxPage) {
+    bad.push_back(
+        {"page_size", absl::StrCat("is ", request.page_size(), ", the limit is ", kMaxPage)});
+  }
+  // A page token is the last id of the page before.
+  if (!request.page_token().empty() && !IsValidDocumentId(request.page_token())) {
+    bad.push_back({"page_token", "is not one that ListDocuments returned"});
+  }
+  if (!bad.empty()) return call->End(BadFields(bad));
+  const uint32_t size = request.page_size() == 0 ? kDefaultPage : request.page_size();
+  const auto page = context->engine()->ListDocuments(request.page_token(), size + 1);
+  for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
+  if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
+  return call->End(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* call,
+                                            const v1::DeleteDocumentRequest& request,
+                                            v1::DeleteDocumentResponse*) {
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) return call->End(BadId());
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  // Deleted meanwhile: gone as well.
+  const absl::Status deleted = context->engine()->DeleteDocument(document->handle);
+  return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
+}
+
+grpc::ServerUnaryReactor* RunTokenize(ServiceContext* context, UnaryCall* call,
+                                      const v1::TokenizeRequest& request,
+                                      v1::TokenizeResponse* response) {
+  const size_t bytes = request.text().size();
+  if (bytes > kMaxTextBytes) {
+    return call->End(
+        BadField("text", absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxTextBytes)));
+  }
+  const Tokenizer& tokenizer = context->engine()->tokenizer();
+  const size_t cost = 1 + kTokenizeAnswer + tokenizer.encode_bytes_per_byte();
+  const auto work = [&tokenizer, &request, response](const UnaryCall& running) {
+    const auto ids = tokenizer.Encode(request.text(), [&] { return running.CheckWanted(); });
+    if (absl::IsCancelled(ids.status())) return ToGrpcStatus(ids.status());
+    if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
+    if (request.add_bos() && tokenizer.bos_id() >= 0) {
+      response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
+    }
+    response->mutable_token_ids()->Reserve(static_cast<int>(ids->size()) + 1);
+    for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
+    return grpc::Status::OK;
+  };
+  return call->EndOnPool(bytes, static_cast<int64_t>(cost * bytes), work);
+}
+
+grpc::ServerUnaryReactor* RunDetokenize(ServiceContext* context, UnaryCall* call,
+                                        const v1::DetokenizeRequest& request,
+                                        v1::DetokenizeResponse* response) {
+  const auto num_ids = static_cast<size_t>(request.token_ids_size());
+  const auto work = [context, &request, response](const UnaryCall&) {
+    const Tokenizer& tokenizer = context->engine()->tokenizer();
+    const auto vocab = static_cast<uint32_t>(tokenizer.vocab_size());
+    for (int i = 0; i < request.token_ids_size(); ++i) {
+      if (request.token_ids(i) < vocab) continue;
+      return BadField(
+          absl::StrCat("token_ids[", i, "]"),
+          absl::StrCat("id ", request.token_ids(i), " is not in the vocabulary of ", vocab));
+    }
+    const auto text = tokenizer.Decode(
+        std::vector<int32_t>(request.token_ids().begin(), request.token_ids().end()));
+    if (!text.ok()) return BadField("token_ids", std::string(text.status().message()));
+    response->set_text(*text);
+    return grpc::Status::OK;
+  };
+  return call->EndOnPool(sizeof(uint32_t) * num_ids,
+                         kDetokenizeCost * static_cast<int64_t>(num_ids), work);
+}
+
+grpc::ServerUnaryReactor* RunGetServerInfo(ServiceContext* context, UnaryCall* call,
+                                           const v1::GetServerInfoRequest&,
+                                           v1::ServerInfo* response) {
+  FillInfo(*context, response);
+  return call->End(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* RunListStrategies(ServiceContext* context, UnaryCall* call,
+                                            const v1::ListStrategiesRequest&,
+                                            v1::ListStrategiesResponse* response) {
+  ToProto(context->engine()->info().catalogue, response);
+  return call->End(grpc::Status::OK);
+}
+
 }  // namespace
 
-grpc::ServerWriteReactor<v1::GenerateEvent>* InferenceService::Generate(
-    grpc::CallbackServerContext* rpc, const v1::GenerateRequest* request) {
-  return BeginCall<grpc::ServerWriteReactor<v1::GenerateEvent>>(
-      [&] { return GenerateCall::Start(context_, rpc, request); });
+InferenceService::InferenceService(ServiceContext* context) {
+  MarkMethodCallback(
+      IndexOf("folio.v1.Inference.Generate"),
+      ServerStreamingMethod<GenerateCall, v1::GenerateRequest, v1::GenerateEvent>(context));
+  MarkMethodCallback(IndexOf("folio.v1.Inference.Score"),
+                     BidiMethod<ScoreCall, v1::ScoreRequest, v1::ScoreEvent>(context));
 }
 
-grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>* InferenceService::Score(
-    grpc::CallbackServerContext* rpc) {
-  return BeginCall<grpc::ServerBidiReactor<v1::ScoreRequest, v1::ScoreEvent>>(
-      [&] { return ScoreCall::Start(context_, rpc); });
+DocumentsService::DocumentsService(ServiceContext* context) {
+  MarkMethodCallback(
+      IndexOf("folio.v1.Documents.UploadDocument"),
+      BidiMethod<UploadCall, v1::UploadDocumentRequest, v1::UploadDocumentEvent>(context));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.GetDocument"),
+                     UnaryMethod(context, "GetDocument", RunGetDocument));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.ListDocuments"),
+                     UnaryMethod(context, "ListDocuments", RunListDocuments));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.DeleteDocument"),
+                     UnaryMethod(context, "DeleteDocument", RunDeleteDocument));
 }
 
-grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>*
-DocumentsService::UploadDocument(grpc::CallbackServerContext*) {
-  return BeginCall<grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>>(
-      [&] { return UploadCall::Start(context_); });
+TextService::TextService(ServiceContext* context) {
+  MarkMethodCallback(IndexOf("folio.v1.Text.Tokenize"),
+                     UnaryMethod(context, "Tokenize", RunTokenize));
+  MarkMethodCallback(IndexOf("folio.v1.Text.Detokenize"),
+                     UnaryMethod(context, "Detokenize", RunDetokenize));
 }
 
-grpc::ServerUnaryReactor* DocumentsService::GetDocument(grpc::CallbackServerContext*,
-                                                        const v1::GetDocumentRequest* request,
-                                                        v1::Document* response) {
-  return UnaryCall::Start(context_, "GetDocument", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    const std::string& id = request->document_id();
-    if (!IsValidDocumentId(id)) return call->End(BadId());
-    const auto document = context_->engine()->GetDocument(id);
-    if (!document.has_value()) return call->End(NoDocument(id));
-    ToProto(*document, response);
-    return call->End(grpc::Status::OK);
-  });
-}
-
-grpc::ServerUnaryReactor* DocumentsService::ListDocuments(grpc::CallbackServerContext*,
-                                                          const v1::ListDocumentsRequest* request,
-                                                          v1::ListDocumentsResponse* response) {
-  return UnaryCall::Start(context_, "ListDocuments", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    if (request->page_size() > kMaxPage) {
-      return call->End(BadField(
-          "page_size", absl::StrCat("is ", request->page_size(), ", the limit is ", kMaxPage)));
-    }
-    // A page token is the last id of the page before.
-    if (!request->page_token().empty() && !IsValidDocumentId(request->page_token())) {
-      return call->End(BadField("page_token", "is not one that ListDocuments returned"));
-    }
-    const uint32_t size = request->page_size() == 0 ? kDefaultPage : request->page_size();
-    const auto page = context_->engine()->ListDocuments(request->page_token(), size + 1);
-    for (size_t i = 0; i < page.size() && i < size; ++i)
-      ToProto(page[i], response->add_documents());
-    if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
-    return call->End(grpc::Status::OK);
-  });
-}
-
-grpc::ServerUnaryReactor* DocumentsService::DeleteDocument(grpc::CallbackServerContext*,
-                                                           const v1::DeleteDocumentRequest* request,
-                                                           v1::DeleteDocumentResponse*) {
-  return UnaryCall::Start(context_, "DeleteDocument", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    const std::string& id = request->document_id();
-    if (!IsValidDocumentId(id)) return call->End(BadId());
-    const auto document = context_->engine()->GetDocument(id);
-    if (!document.has_value()) return call->End(NoDocument(id));
-    // Deleted meanwhile: gone as well.
-    const absl::Status deleted = context_->engine()->DeleteDocument(document->handle);
-    return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
-  });
-}
-
-grpc::ServerUnaryReactor* TextService::Tokenize(grpc::CallbackServerContext*,
-                                                const v1::TokenizeRequest* request,
-                                                v1::TokenizeResponse* response) {
-  return UnaryCall::Start(context_, "Tokenize", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    if (request->text().size() > kMaxTextBytes) {
-      return call->End(BadField("text", absl::StrCat("has ", request->text().size(),
-                                                     " bytes, the limit is ", kMaxTextBytes)));
-    }
-    const size_t bytes = request->text().size();
-    const Tokenizer& tokenizer = context_->engine()->tokenizer();
-    const size_t cost = 1 + kTokenizeAnswer + tokenizer.encode_bytes_per_byte();
-    const auto work = [&tokenizer, request, response](const UnaryCall& running) {
-      const auto ids = tokenizer.Encode(request->text(), [&] { return running.CheckWanted(); });
-      if (absl::IsCancelled(ids.status())) return ToGrpcStatus(ids.status());
-      if (!ids.ok()) return BadField("text", std::string(ids.status().message()));
-      if (request->add_bos() && tokenizer.bos_id() >= 0) {
-        response->add_token_ids(static_cast<uint32_t>(tokenizer.bos_id()));
-      }
-      response->mutable_token_ids()->Reserve(static_cast<int>(ids->size()) + 1);
-      for (int32_t id : *ids) response->add_token_ids(static_cast<uint32_t>(id));
-      return grpc::Status::OK;
-    };
-    return call->EndOnPool(bytes, static_cast<int64_t>(cost * bytes), work);
-  });
-}
-
-grpc::ServerUnaryReactor* TextService::Detokenize(grpc::CallbackServerContext*,
-                                                  const v1::DetokenizeRequest* request,
-                                                  v1::DetokenizeResponse* response) {
-  return UnaryCall::Start(context_, "Detokenize", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    const auto num_ids = static_cast<size_t>(request->token_ids_size());
-    const auto work = [this, request, response](const UnaryCall&) {
-      const Tokenizer& tokenizer = context_->engine()->tokenizer();
-      const auto vocab = static_cast<uint32_t>(tokenizer.vocab_size());
-      for (int i = 0; i < request->token_ids_size(); ++i) {
-        if (request->token_ids(i) < vocab) continue;
-        return BadField(
-            absl::StrCat("token_ids[", i, "]"),
-            absl::StrCat("id ", request->token_ids(i), " is not in the vocabulary of ", vocab));
-      }
-      const auto text = tokenizer.Decode(
-          std::vector<int32_t>(request->token_ids().begin(), request->token_ids().end()));
-      if (!text.ok()) return BadField("token_ids", std::string(text.status().message()));
-      response->set_text(*text);
-      return grpc::Status::OK;
-    };
-    return call->EndOnPool(sizeof(uint32_t) * num_ids,
-                           kDetokenizeCost * static_cast<int64_t>(num_ids), work);
-  });
-}
-
-grpc::ServerUnaryReactor* ControlService::GetServerInfo(grpc::CallbackServerContext*,
-                                                        const v1::GetServerInfoRequest*,
-                                                        v1::ServerInfo* response) {
-  return UnaryCall::Start(context_, "GetServerInfo", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    FillInfo(*context_, response);
-    return call->End(grpc::Status::OK);
-  });
-}
-
-grpc::ServerUnaryReactor* ControlService::ListStrategies(grpc::CallbackServerContext*,
-                                                         const v1::ListStrategiesRequest*,
-                                                         v1::ListStrategiesResponse* response) {
-  return UnaryCall::Start(context_, "ListStrategies", [&](UnaryCall* call) {
-    if (grpc::Status serving = context_->CheckLoaded(); !serving.ok()) return call->End(serving);
-    ToProto(context_->engine()->info().catalogue, response);
-    return call->End(grpc::Status::OK);
-  });
+ControlService::ControlService(ServiceContext* context) {
+  MarkMethodCallback(IndexOf("folio.v1.Control.GetServerInfo"),
+                     UnaryMethod(context, "GetServerInfo", RunGetServerInfo));
+  MarkMethodCallback(IndexOf("folio.v1.Control.ListStrategies"),
+                     UnaryMethod(context, "ListStrategies", RunListStrategies));
 }
 
 }  // namespace folio::server

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "engine/base/quoted.h"
+#include "engine/base/short_for_now.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -26,9 +28,8 @@ const char* UsualReason(const absl::Status& status) {
   }
 }
 
-std::chrono::milliseconds RetryDelay(absl::StatusCode code, const ErrorDetail& detail) {
-  const bool worth_it =
-      code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
+std::chrono::milliseconds RetryDelay(const absl::Status& status, const ErrorDetail& detail) {
+  const bool worth_it = absl::IsUnavailable(status) || IsShortForNow(status);
   return detail.retry_delay.value_or(worth_it ? kDefaultRetry : std::chrono::milliseconds(0));
 }
 
@@ -48,7 +49,7 @@ grpc::Status WithDetails(const absl::Status& status, const ErrorDetail& detail,
 
 grpc::Status WithEverything(const absl::Status& status, const ErrorDetail& detail) {
   google::rpc::Status details;
-  const auto delay = RetryDelay(status.code(), detail);
+  const auto delay = RetryDelay(status, detail);
   if (delay.count() > 0) {
     google::rpc::RetryInfo retry;
     retry.mutable_retry_delay()->set_seconds(delay.count() / 1000);
@@ -67,8 +68,22 @@ grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail)
   return mapped;
 }
 
+void SendRetryPushback(const grpc::Status& status, grpc::CallbackServerContext* rpc) noexcept {
+  CatchErrors([&] {
+    google::rpc::Status details;
+    if (!details.ParseFromString(status.error_details())) return;
+    for (const google::protobuf::Any& detail : details.details()) {
+      google::rpc::RetryInfo retry;
+      if (!detail.UnpackTo(&retry)) continue;
+      const int64_t delay_ms =
+          retry.retry_delay().seconds() * 1000 + retry.retry_delay().nanos() / 1000000;
+      rpc->AddTrailingMetadata("grpc-retry-pushback-ms", absl::StrCat(delay_ms));
+    }
+  }).IgnoreError();
+}
+
 grpc::Status NoDocument(const std::string& id) {
-  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document '", id, "'")),
+  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document ", Quoted(id))),
                       {"DOCUMENT_NOT_FOUND", {{"document_id", id}}, {}});
 }
 
@@ -79,15 +94,26 @@ grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& s
                                {}});
 }
 
-grpc::Status BadField(const std::string& field, const std::string& description) {
+grpc::Status BadFields(const FieldViolations& violations) {
+  if (violations.empty()) return grpc::Status::OK;
   google::rpc::BadRequest bad;
-  google::rpc::BadRequest::FieldViolation* violation = bad.add_field_violations();
-  violation->set_field(field);
-  violation->set_description(description);
+  for (const FieldViolation& violation : violations) {
+    google::rpc::BadRequest::FieldViolation* out = bad.add_field_violations();
+    out->set_field(violation.field);
+    out->set_description(violation.description);
+  }
   google::rpc::Status details;
   details.add_details()->PackFrom(bad);
-  return WithDetails(absl::InvalidArgumentError(field + ": " + description), {},
-                     std::move(details));
+  const FieldViolation& first = violations.front();
+  std::string message = absl::StrCat(first.field, ": ", first.description);
+  if (const size_t more = violations.size() - 1; more > 0) {
+    absl::StrAppend(&message, " (and ", more, more == 1 ? " other field" : " other fields", ")");
+  }
+  return WithDetails(absl::InvalidArgumentError(message), {}, std::move(details));
+}
+
+grpc::Status BadField(const std::string& field, const std::string& description) {
+  return BadFields({{field, description}});
 }
 
 const char* CodeName(grpc::StatusCode code) {

@@ -18,8 +18,8 @@ struct ErrorDetail {
   // google.rpc.ErrorInfo.reason; empty: the usual one of the code.
   std::string reason;
   std::vector<std::pair<std::string, std::string>> metadata;
-  // google.rpc.RetryInfo; 0: none. Unset: one second for RESOURCE_EXHAUSTED and UNAVAILABLE, else
-  // none.
+  // google.rpc.RetryInfo; 0: none. Unset: one second for UNAVAILABLE and for what is short for now
+  // (engine/runtime/shortage.h), else none.
   std::optional<std::chrono::milliseconds> retry_delay;
 };
 
@@ -28,13 +28,28 @@ struct ErrorDetail {
 // goes alone. Source of the codes: proto/folio/v1.
 grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail = {}) noexcept;
 
+// Repeats the delay of RetryInfo in the trailer that gRPC's own retries obey,
+// grpc-retry-pushback-ms. To be called with the status that a call is finished with, before it is.
+// Source: gRFC A6.
+void SendRetryPushback(const grpc::Status& status, grpc::CallbackServerContext* rpc) noexcept;
+
 // NOT_FOUND for a document.
 grpc::Status NoDocument(const std::string& id);
 
 // `status` of a document that has failed or is not finished, with the reason.
 grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status);
 
-// INVALID_ARGUMENT for one field, with google.rpc.BadRequest.
+// What is wrong with a field of a request: "stopping.max_new_tokens", "is 0, must be in [1, 16]".
+struct FieldViolation {
+  std::string field;
+  std::string description;
+};
+using FieldViolations = std::vector<FieldViolation>;
+
+// INVALID_ARGUMENT with google.rpc.BadRequest. The message has the first of them and how many more
+// there are. OK if there is none.
+grpc::Status BadFields(const FieldViolations& violations);
+// Of one field.
 grpc::Status BadField(const std::string& field, const std::string& description);
 
 // OK, CANCELLED, ...: for logs and metrics.

@@ -10,10 +10,10 @@
 namespace folio::server {
 
 grpc::ServerUnaryReactor* UnaryCall::Start(
-    ServiceContext* context, const char* method,
+    ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method,
     absl::FunctionRef<grpc::ServerUnaryReactor*(UnaryCall*)> answer) {
   return BeginCall<grpc::ServerUnaryReactor>([&]() -> grpc::ServerUnaryReactor* {
-    auto* const call = new UnaryCall(context, method);
+    auto* const call = new UnaryCall(context, rpc, method);
     const absl::Status answered = CatchErrors([&] { answer(call); });
     return answered.ok() ? call : call->End(ToGrpcStatus(answered));
   });
@@ -21,6 +21,7 @@ grpc::ServerUnaryReactor* UnaryCall::Start(
 
 grpc::ServerUnaryReactor* UnaryCall::End(const grpc::Status& status) {
   code_ = status.error_code();
+  SendRetryPushback(status, rpc_);
   Finish(status);
   return this;
 }

@@ -18,7 +18,7 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
  public:
   // Makes the call and has `answer` end it, now or on the pool. What that throws ends the call.
   static grpc::ServerUnaryReactor* Start(
-      ServiceContext* context, const char* method,
+      ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method,
       absl::FunctionRef<grpc::ServerUnaryReactor*(UnaryCall* call)> answer);
 
   // Ends the call, once. Returns it, for gRPC.
@@ -34,13 +34,14 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   absl::Status CheckWanted() const;
 
  private:
-  UnaryCall(ServiceContext* context, const char* method)
-      : context_(context), method_(method), arrived_(context->clock()) {}
+  UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)
+      : context_(context), rpc_(rpc), method_(method), arrived_(context->clock()) {}
 
   void OnCancel() override { cancelled_.store(true); }
   void OnDone() override;
 
   ServiceContext* const context_;
+  grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const char* const method_;
   const SteadyTime arrived_;
   MemoryBudget::Share memory_;

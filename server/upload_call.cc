@@ -25,8 +25,8 @@ bool Merge(const v1::UploadDocumentEvent& from, v1::UploadDocumentEvent* into) {
 
 }  // namespace
 
-UploadCall* UploadCall::Start(ServiceContext* context) {
-  std::shared_ptr<UploadCall> call(new UploadCall(context));
+UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc) {
+  std::shared_ptr<UploadCall> call(new UploadCall(context, rpc));
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -40,12 +40,17 @@ UploadCall* UploadCall::Start(ServiceContext* context) {
   return call.get();
 }
 
-UploadCall::UploadCall(ServiceContext* context)
+UploadCall::UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
     : context_(context),
       engine_(context->engine()),
+      rpc_(rpc),
       arrived_(context->clock()),
       writes_({.write = [this](const v1::UploadDocumentEvent* event) { StartWrite(event); },
-               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .finish =
+                   [this](grpc::Status status) {
+                     SendRetryPushback(status, rpc_);
+                     Finish(std::move(status));
+                   },
                .merge = Merge}) {}
 
 void UploadCall::OnReadDone(bool ok) {
@@ -53,7 +58,7 @@ void UploadCall::OnReadDone(bool ok) {
 }
 
 void UploadCall::OnPart() {
-  const size_t bytes = request_.SpaceUsedLong();
+  const size_t bytes = request_.message.SpaceUsedLong();
   // At worst a token for each byte.
   const auto needed = static_cast<int64_t>((1 + sizeof(int32_t)) * bytes);
   if (grpc::Status refused = context_->TakeMemory(needed, &memory_); !refused.ok()) {
@@ -89,7 +94,7 @@ void UploadCall::OnProcessFailed(const absl::Status& status) {
 void UploadCall::Process() {
   const grpc::Status status = Dispatch();
   if (!status.ok()) return EndUpload(status);
-  v1::UploadDocumentRequest().Swap(&request_);  // lets go of its memory
+  request_ = {};  // lets go of its memory
   memory_ = {};
   ReadNext();
 }

@@ -12,6 +12,7 @@
 #include "folio/v1/documents.pb.h"
 #include "server/document_upload.h"
 #include "server/event_pump.h"
+#include "server/incoming.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
 
@@ -20,12 +21,12 @@ namespace folio::server {
 // One Documents.UploadDocument stream. Each part is tokenised on the prompt pool before the next
 // one is read: a fast client is held back by gRPC's flow control. Holds itself until OnDone.
 class UploadCall final
-    : public grpc::ServerBidiReactor<v1::UploadDocumentRequest, v1::UploadDocumentEvent>,
+    : public grpc::ServerBidiReactor<Incoming<v1::UploadDocumentRequest>, v1::UploadDocumentEvent>,
       public PumpTarget,
       public Uploader,
       public std::enable_shared_from_this<UploadCall> {
  public:
-  static UploadCall* Start(ServiceContext* context);
+  static UploadCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc);
 
   // PumpTarget.
   void Handle(Event event) override;
@@ -36,7 +37,7 @@ class UploadCall final
   void OnTakenOver() override;
 
  private:
-  explicit UploadCall(ServiceContext* context);
+  UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc);
 
   // Reactions, on gRPC threads.
   void OnReadDone(bool ok) override;
@@ -56,7 +57,7 @@ class UploadCall final
   void OnProcessFailed(const absl::Status& status);
   grpc::Status Dispatch();
   grpc::Status OnHeader(const v1::DocumentHeader& header);
-  grpc::Status Open(const v1::DocumentHeader& header);
+  grpc::Status Open(const v1::DocumentHeader& header, const AttentionSpec& attention);
   // The document of this id, or a new one in the place of one that has failed.
   absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
                                             const std::shared_ptr<DocumentUpload>& fresh);
@@ -79,12 +80,13 @@ class UploadCall final
   void PauseUnlessDetached();
 
   ServiceContext* const context_;
-  Engine* const engine_;  // nullptr: refused at once
+  Engine* const engine_;                    // nullptr: refused at once
+  grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const SteadyTime arrived_;
   WriteQueue<v1::UploadDocumentEvent> writes_;
   std::shared_ptr<UploadCall> self_;
   // Both owned by the read in flight or by Process.
-  v1::UploadDocumentRequest request_;
+  Incoming<v1::UploadDocumentRequest> request_;
   MemoryBudget::Share memory_;  // of the request and its tokens
 
   // What the header has named.

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/quoted.h"
 #include "server/document_upload.h"
 
 namespace folio::server {
@@ -39,7 +40,7 @@ void DeleteExpiredUploads(Engine* engine, SteadyTime now) {
     // It is the server that reads no more of it while there is no room.
     if (document.short_of_room || now < upload->expires_at()) return;
     Delete(engine, document.handle,
-           absl::StrCat("the upload of document '", document.handle.id, "' had no byte for ",
+           absl::StrCat("the upload of document ", Quoted(document.handle.id), " had no byte for ",
                         upload->patience().count(), " s and was deleted"));
   });
 }
@@ -54,8 +55,8 @@ bool DeleteOldestEmptyUpload(Engine* engine) {
   });
   if (!oldest.has_value()) return false;
   Delete(engine, oldest->handle,
-         absl::StrCat("document '", oldest->handle.id,
-                      "' gave its place to another one: no byte of it had come"));
+         absl::StrCat("document ", Quoted(oldest->handle.id),
+                      " gave its place to another one: no byte of it had come"));
   return true;
 }
 

@@ -4,17 +4,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "engine/base/quoted.h"
 #include "server/request_mapping.h"
 #include "server/upload_call.h"
 #include "server/upload_expiry.h"
+#include "server/upload_header.h"
 
 namespace folio::server {
 namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
-constexpr size_t kMaxNameBytes = 1024;
-constexpr size_t kMinTokenBytes = 16;
-constexpr size_t kMaxTokenBytes = 128;
 
 std::string FreshId() {
   std::random_device random;
@@ -33,7 +32,7 @@ grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle&
     case DocumentState::kPrefilling:
     case DocumentState::kReady:
       return ToGrpcStatus(absl::AlreadyExistsError(
-          absl::StrCat("document '", handle.id, "' exists and is finished")));
+          absl::StrCat("document ", Quoted(handle.id), " exists and is finished")));
     case DocumentState::kUploading:
       break;
   }
@@ -43,16 +42,17 @@ grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle&
 }  // namespace
 
 grpc::Status UploadCall::Dispatch() {
-  if (subject_ == nullptr && !request_.has_header()) {
+  if (grpc::Status bad = CheckWellFormed(request_); !bad.ok()) return bad;
+  if (subject_ == nullptr && !request_.message.has_header()) {
     return BadField("header", "must be the first request of an upload");
   }
-  switch (request_.request_case()) {
+  switch (request_.message.request_case()) {
     case v1::UploadDocumentRequest::kHeader:
-      return OnHeader(request_.header());
+      return OnHeader(request_.message.header());
     case v1::UploadDocumentRequest::kChunk:
-      return OnChunk(request_.chunk());
+      return OnChunk(request_.message.chunk());
     case v1::UploadDocumentRequest::kFinish:
-      return OnFinish(request_.finish());
+      return OnFinish(request_.message.finish());
     default:
       return BadField("request", "one of header, chunk or finish must be set");
   }
@@ -60,55 +60,44 @@ grpc::Status UploadCall::Dispatch() {
 
 grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
   if (subject_ != nullptr) return BadField("header", "was sent twice");
-  if (!header.document_id().empty() && !IsValidDocumentId(header.document_id())) {
-    return BadField("header.document_id", "must be 1 to 64 characters of [A-Za-z0-9_-]");
-  }
-  if (header.display_name().size() > kMaxNameBytes) {
-    return BadField("header.display_name", absl::StrCat("has ", header.display_name().size(),
-                                                        " bytes, the limit is ", kMaxNameBytes));
-  }
-  const size_t token_bytes = header.upload_token().size();
-  if (token_bytes != 0 && (token_bytes < kMinTokenBytes || token_bytes > kMaxTokenBytes)) {
-    return BadField("header.upload_token", absl::StrCat("has ", token_bytes, " bytes, must have ",
-                                                        kMinTokenBytes, " to ", kMaxTokenBytes));
-  }
-  return Open(header);
+  AttentionSpec attention;
+  if (grpc::Status bad = ReadUploadHeader(header, *context_, &attention); !bad.ok()) return bad;
+  return Open(header, attention);
 }
 
-grpc::Status UploadCall::Open(const v1::DocumentHeader& header) {
-  const auto attention =
-      engine_->ResolveAttention(FromProto(header.strategy(), header.position()), {});
-  if (!attention.ok()) return BadAttention(attention.status(), "header.");
+grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionSpec& attention) {
   const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
   const auto fresh = std::make_shared<DocumentUpload>(
       header.display_name(), header.upload_token(),
       DocumentUpload::Surroundings{
           engine_->tokenizer(), &context_->memory, context_->clock,
           std::chrono::seconds(context_->options.requests.upload_expiry_seconds)});
-  const auto opened = OpenDocument(id, *attention, fresh);
+  const auto opened = OpenDocument(id, attention, fresh);
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   }
-  if (absl::IsInvalidArgument(opened.status())) return BadAttention(opened.status(), "header.");
+  if (absl::IsInvalidArgument(opened.status())) {
+    return BadFields({BadAttention(opened.status(), "header.")});
+  }
   if (!opened.ok()) return context_->Refusal(opened.status());
   const auto begun_upload = DocumentUpload::Of(*opened);
   if (begun_upload != fresh && opened->state == DocumentState::kUploading &&
       !begun_upload->HasToken(header.upload_token())) {
-    return ToGrpcStatus(
-        absl::PermissionDeniedError(absl::StrCat(
-            "document '", id, "' is being uploaded; to go on with it, header.upload_token must be ",
-            "what `created` gave to the one who began it")),
-        {"UPLOAD_TOKEN_MISMATCH", {}, {}});
+    return ToGrpcStatus(absl::PermissionDeniedError(absl::StrCat(
+                            "document ", Quoted(id),
+                            " is being uploaded; to go on with it, header.upload_token must be ",
+                            "what `created` gave to the one who began it")),
+                        {"UPLOAD_TOKEN_MISMATCH", {}, {}});
   }
   // An upload that goes on need not repeat its strategy.
   const AttentionSpec& begun = opened->attention;
-  if (header.has_strategy() && begun.strategy != attention->strategy) {
-    return BadField("header.strategy", absl::StrCat("is ", attention->strategy.name, ", document '",
-                                                    id, "' was begun with another one"));
+  if (header.has_strategy() && begun.strategy != attention.strategy) {
+    return BadField("header.strategy", absl::StrCat("is ", attention.strategy.name, ", document ",
+                                                    Quoted(id), " was begun with another one"));
   }
-  if (header.has_position() && begun.position != attention->position) {
-    return BadField("header.position", absl::StrCat("is ", attention->position.name, ", document '",
-                                                    id, "' was begun with another one"));
+  if (header.has_position() && begun.position != attention.position) {
+    return BadField("header.position", absl::StrCat("is ", attention.position.name, ", document ",
+                                                    Quoted(id), " was begun with another one"));
   }
   const auto subject = std::make_shared<const Subject>(
       Subject{opened->handle, begun_upload, begun.strategy.name, header.detach()});
@@ -192,16 +181,7 @@ grpc::Status UploadCall::CheckChunk(const v1::DocumentChunk& chunk) const {
     return BadField("chunk.data", absl::StrCat("has ", chunk.data().size(),
                                                " bytes, must have 1 to ", kMaxChunkBytes));
   }
-  const auto limit = static_cast<uint64_t>(context_->options.max_document_bytes);
-  if (next_offset + chunk.data().size() > limit) {
-    return ToGrpcStatus(
-        absl::ResourceExhaustedError(absl::StrCat("the document exceeds the limit of ", limit,
-                                                  " bytes; see --max-document-bytes")),
-        {"DOCUMENT_TOO_LARGE",
-         {{"limit_bytes", absl::StrCat(limit)}},
-         std::chrono::milliseconds(0)});
-  }
-  return grpc::Status::OK;
+  return CheckDocumentBytes(next_offset + chunk.data().size(), context_->options);
 }
 
 grpc::Status UploadCall::OnChunk(const v1::DocumentChunk& chunk) {

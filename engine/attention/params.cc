@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -23,7 +24,7 @@ struct Show {
   std::string operator()(int64_t value) const { return absl::StrCat(value); }
   std::string operator()(double value) const { return Shown(value); }
   std::string operator()(bool value) const { return value ? "true" : "false"; }
-  std::string operator()(const std::string& value) const { return absl::StrCat("'", value, "'"); }
+  std::string operator()(const std::string& value) const { return Quoted(value); }
 };
 
 // A number, or NaN.
@@ -91,7 +92,7 @@ absl::StatusOr<ParamList> ResolveParams(const std::string& method, const std::ve
     const bool known = std::any_of(params.begin(), params.end(),
                                    [&n = name](const Param& param) { return param.name == n; });
     if (!known) {
-      return absl::InvalidArgumentError(absl::StrCat(method, " has no parameter '", name, "'"));
+      return absl::InvalidArgumentError(absl::StrCat(method, " has no parameter ", Quoted(name)));
     }
   }
   ParamList resolved;

@@ -9,6 +9,7 @@
 #include "engine/attention/rope.h"
 #include "engine/attention/rope_scaling.h"
 #include "engine/attention/scaling_laws.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/types/limits.h"
 
@@ -292,9 +293,9 @@ absl::StatusOr<PositionSpec> ResolvePositionSpec(const PositionSpec& given, cons
   const PositionScheme* scheme = FindPositionScheme(spec.name);
   if (scheme == nullptr) {
     const auto append_name = [](std::string* out, const PositionScheme& s) { out->append(s.name); };
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown position scheme '", spec.name,
-        "', must be one of: ", absl::StrJoin(AllPositionSchemes(), ", ", append_name)));
+    return absl::InvalidArgumentError(
+        absl::StrCat("unknown position scheme ", Quoted(spec.name),
+                     ", must be one of: ", absl::StrJoin(AllPositionSchemes(), ", ", append_name)));
   }
   PositionSpec resolved;
   resolved.name = spec.name;

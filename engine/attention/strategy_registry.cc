@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/attention/strategies/strategies.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -41,8 +42,8 @@ absl::StatusOr<StrategySpec> ResolveStrategySpec(const StrategySpec& spec,
       out->append(s->name());
     };
     return absl::InvalidArgumentError(
-        absl::StrCat("unknown strategy '", spec.name,
-                     "', must be one of: ", absl::StrJoin(AllStrategies(), ", ", append_name)));
+        absl::StrCat("unknown strategy ", Quoted(spec.name),
+                     ", must be one of: ", absl::StrJoin(AllStrategies(), ", ", append_name)));
   }
   StrategySpec resolved;
   resolved.name = spec.name;

@@ -4,13 +4,14 @@
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/short_for_now.h"
 
 namespace folio {
 namespace {
 
 // Never destroyed: threads may fail while the process ends.
-const absl::Status& out_of_memory = *new absl::Status(
-    absl::StatusCode::kResourceExhausted, "the server is out of host memory; try again later");
+const absl::Status& out_of_memory =
+    *new absl::Status(ShortForNow("the server is out of host memory; try again later"));
 
 absl::Status Unexpected(const std::exception& error) noexcept {
   try {

@@ -1,10 +1,12 @@
 #include "engine/runtime/admission.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/attention/strategy_registry.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -75,14 +77,20 @@ absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int6
   if (needed_bytes <= capacity_bytes) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat(total_tokens, " tokens under ", spec.strategy.name, " need ", needed_bytes,
-                   " bytes of KV cache, this server has ", capacity_bytes, ": shorten the prompt, ",
+                   " bytes of KV cache, this server has ", capacity_bytes, ": shorten the text, ",
                    MemoryAdvice(model)));
+}
+
+int NumAdmissible(const EngineStats& stats, const EngineOptions& options) {
+  // Where some wait, places are taken or memory is short.
+  const int places = stats.waiting > 0 ? 0 : options.max_running_requests - stats.running;
+  return options.max_queued_requests - stats.waiting + std::max(0, places);
 }
 
 absl::Status CheckAlive(const DocumentInfo& document) {
   if (document.state != DocumentState::kFailed) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("document '", document.handle.id,
-                                                    "' has failed (", document.error.message(),
+  return absl::FailedPreconditionError(absl::StrCat("document ", Quoted(document.handle.id),
+                                                    " has failed (", document.error.message(),
                                                     "); delete it to upload it again"));
 }
 
@@ -90,14 +98,14 @@ absl::Status CheckUploading(const DocumentInfo& document) {
   FOLIO_RETURN_IF_ERROR(CheckAlive(document));
   if (document.state == DocumentState::kUploading) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the upload of document '", document.handle.id, "' is finished"));
+      absl::StrCat("the upload of document ", Quoted(document.handle.id), " is finished"));
 }
 
 absl::Status CheckFinished(const DocumentInfo& document) {
   FOLIO_RETURN_IF_ERROR(CheckAlive(document));
   if (document.state != DocumentState::kUploading) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("the upload of document '", document.handle.id, "' is not finished"));
+      absl::StrCat("the upload of document ", Quoted(document.handle.id), " is not finished"));
 }
 
 std::string MemoryAdvice(const AttentionModel& model) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/runtime/document_info.h"
+#include "engine/runtime/engine.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/request.h"
 
@@ -34,6 +35,10 @@ absl::Status CheckUnknownLength(const AttentionSpec& spec, const AttentionPlan& 
 // FAILED_PRECONDITION if the cache is too small even when it is empty.
 absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int64_t needed_bytes,
                            int64_t capacity_bytes, const AttentionModel& model);
+
+// How many requests may be on their way to the engine thread when these were its statistics: as
+// many as can wait, and, while nobody waits, as many as can run at once.
+int NumAdmissible(const EngineStats& stats, const EngineOptions& options);
 
 // FAILED_PRECONDITION if the document has failed; has failed or is finished; has failed or is not
 // finished.

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
 
@@ -10,7 +11,7 @@ namespace folio {
 namespace {
 
 absl::Status NoDocument(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat("no document '", id, "'"));
+  return absl::NotFoundError(absl::StrCat("no document ", Quoted(id)));
 }
 
 }  // namespace
@@ -52,7 +53,7 @@ absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
     std::shared_ptr<DocumentAttachment> attachment) {
   MutexLock lock(&mu_);
   if (documents_.contains(id)) {
-    return absl::AlreadyExistsError(absl::StrCat("document '", id, "' exists"));
+    return absl::AlreadyExistsError(absl::StrCat("document ", Quoted(id), " exists"));
   }
   if (static_cast<int64_t>(documents_.size()) >= limits_.max_documents) {
     return absl::ResourceExhaustedError(
@@ -87,7 +88,7 @@ absl::Status DocumentDirectory::FinishUpload(const DocumentHandle& handle) {
   if (document == nullptr) return NoDocument(handle.id);
   FOLIO_RETURN_IF_ERROR(CheckUploading(*document));
   if (document->known_tokens == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("document '", handle.id, "' is empty"));
+    return absl::InvalidArgumentError(absl::StrCat("document ", Quoted(handle.id), " is empty"));
   }
   SetState(document, DocumentState::kPrefilling);
   return absl::OkStatus();

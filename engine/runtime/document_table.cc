@@ -5,7 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
-#include "engine/runtime/admission.h"
+#include "engine/base/quoted.h"
+#include "engine/runtime/shortage.h"
 
 namespace folio {
 namespace {
@@ -50,7 +51,7 @@ void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& at
   documents_.emplace(handle.incarnation, std::move(owned));
   Rendition& primary = *AddRendition(document, attention);
   primary.admitted = scheduler_->Admit(&primary.sequence);
-  if (!primary.admitted) return Fail(handle, absl::ResourceExhaustedError("the KV pool is full"));
+  if (!primary.admitted) return Fail(handle, NoRoom(*document));
   kept_bytes_ += primary.sequence.reserved_bytes;
 }
 
@@ -84,10 +85,12 @@ bool DocumentTable::MayFindRoom(const Document& document) const {
 absl::Status DocumentTable::NoRoom(const Document& document) const {
   const Sequence& sequence = document.renditions.front()->sequence;
   return StatusOf([&] {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "document '", document.handle.id, "' needs ", scheduler_->BytesNeeded(sequence),
-        " bytes of KV cache at token ", sequence.max_tokens, "; the pool of ",
-        store_->capacity_bytes(), " bytes has no room: delete documents, ", MemoryAdvice(model_)));
+    return NoRoomInCache({.who = absl::StrCat("document ", Quoted(document.handle.id), " at token ",
+                                              sequence.max_tokens),
+                          .needed_bytes = scheduler_->BytesNeeded(sequence),
+                          .kept_bytes = kept_bytes_ - sequence.reserved_bytes,
+                          .capacity_bytes = store_->capacity_bytes()},
+                         model_);
   });
 }
 
@@ -210,7 +213,7 @@ Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
 }
 
 void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& error) {
-  if (rendition->document != nullptr && rendition == &rendition->document->primary()) {
+  if (IsOfUpload(*rendition)) {
     Fail(rendition->document->handle, error);
   } else {
     FreeRendition(rendition);
@@ -229,7 +232,7 @@ std::optional<DocumentState> DocumentTable::Publish(Document* document) {
 
 void DocumentTable::NoteProgress(Rendition* rendition) {
   Document* document = rendition->document;
-  const bool primary = document != nullptr && rendition == &document->primary();
+  const bool primary = IsOfUpload(*rendition);
   std::optional<DocumentState> state;
   if (document != nullptr) state = Publish(document);
   const bool ready = state == DocumentState::kReady;

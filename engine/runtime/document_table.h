@@ -95,6 +95,15 @@ class DocumentTable {
   // `bytes` can be reserved. False if that is not enough.
   bool EvictFor(int64_t bytes);
 
+  // Whether it is the one that its document was uploaded with.
+  static bool IsOfUpload(const Rendition& rendition) {
+    return rendition.document != nullptr && &rendition == &rendition.document->primary();
+  }
+
+  // What documents keep of the cache until they are deleted: their renditions of the upload. All
+  // others are evicted when nobody reads them.
+  int64_t kept_bytes() const { return kept_bytes_; }
+
   // The rendition that a sequence prefills; nullptr if it is none of a document.
   Rendition* RenditionOf(const Sequence* sequence);
   // The prefill of a rendition cannot go on: it lets go of its memory, and its document fails if it

@@ -10,6 +10,7 @@
 #include "engine/attention/prompt_truncation.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/mutex.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
 #include "engine/runtime/engine_thread.h"
@@ -82,6 +83,7 @@ class EngineImpl final : public Engine {
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
   void FinishScore(RequestId id) override;
+  absl::Status CheckDocumentSize(const AttentionSpec& attention, int64_t num_bytes) const override;
   absl::StatusOr<DocumentInfo> OpenDocument(
       const std::string& id, const AttentionSpec& attention,
       std::shared_ptr<DocumentAttachment> attachment) override;
@@ -170,7 +172,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
   const AttentionPlan plan = PlanFor(spec.attention, model_->attention);
   FOLIO_RETURN_IF_ERROR(CheckEvidence(spec, plan, model_->attention));
   FOLIO_RETURN_IF_ERROR(CheckMemory(spec, plan, document_tokens));
-  if (thread_.Stats().waiting + num_posted_.load() >= options_.max_queued_requests) {
+  if (num_posted_.load() >= NumAdmissible(thread_.Stats(), options_)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
   }
@@ -221,6 +223,21 @@ absl::Status EngineImpl::AppendToScore(RequestId id, std::vector<int32_t> tokens
 void EngineImpl::FinishScore(RequestId id) {
   const auto finish = [id](EngineLoop& loop) { loop.scorings().Finish(id); };
   thread_.Post({finish, FailRequest(id)});
+}
+
+absl::Status EngineImpl::CheckDocumentSize(const AttentionSpec& attention,
+                                           int64_t num_bytes) const {
+  const auto most = static_cast<int64_t>(tokenizer().max_bytes_per_token());
+  if (most == 0) return absl::OkStatus();
+  const int64_t min_tokens = num_bytes / most;
+  FOLIO_RETURN_IF_ERROR(
+      CheckLength(absl::StrCat("a document of ", num_bytes,
+                               " bytes, even in the longest tokens that there are,"),
+                  min_tokens, options_.max_context_tokens));
+  const int64_t bytes = model_->store->BytesNeeded(PlanFor(attention, model_->attention),
+                                                   min_tokens, model_->scheduler.step_tokens, 0);
+  return CheckCapacity(attention, min_tokens, bytes, model_->store->capacity_bytes(),
+                       model_->attention);
 }
 
 absl::StatusOr<DocumentInfo> EngineImpl::OpenDocument(
@@ -293,7 +310,7 @@ void EngineImpl::PauseDocument(const DocumentHandle& handle) {
 
 absl::Status EngineImpl::DeleteDocument(const DocumentHandle& handle) {
   const absl::Status reason =
-      absl::NotFoundError(absl::StrCat("document '", handle.id, "' was deleted"));
+      absl::NotFoundError(absl::StrCat("document ", Quoted(handle.id), " was deleted"));
   auto drop = EngineThread::One(
       {[handle, reason](EngineLoop& loop) { loop.documents().Drop(handle, reason); }});
   MutexLock lock(&order_mu_);

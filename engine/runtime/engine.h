@@ -148,6 +148,12 @@ class Engine {
   // Only the handle of a document reaches it: what is meant for a deleted one never reaches another
   // that has taken its id, it gets NOT_FOUND.
   //
+  // OK unless a text of `num_bytes` can never become a document under `attention`, which is
+  // resolved: the text has more tokens than a document may have (INVALID_ARGUMENT), or needs more
+  // KV cache than there is (FAILED_PRECONDITION), even if each token stands for as much text as one
+  // can.
+  virtual absl::Status CheckDocumentSize(const AttentionSpec& attention,
+                                         int64_t num_bytes) const = 0;
   // The document of this id in whatever state it is, or a new one. Errors, of new ones:
   // RESOURCE_EXHAUSTED when there are too many, INVALID_ARGUMENT (attention), UNAVAILABLE.
   virtual absl::StatusOr<DocumentInfo> OpenDocument(

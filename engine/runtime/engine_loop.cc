@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "engine/base/short_for_now.h"
 
 namespace folio {
 
@@ -142,18 +143,15 @@ bool EngineLoop::RunStep() {
     return false;
   }
   ExpireDeadlines();
-  AdmitReturning();
-  AdmitDocuments();
-  AdmitWaiting();
+  AdmitRequests();
   SendProgress();
   const std::vector<ScheduledTokens>& step = scheduler_.NextStep();
   const bool failures = !scheduler_.failures().empty();
   for (const Scheduler::Failure& failure : scheduler_.failures()) {
-    FailSequence(
-        failure.sequence, StatusOf([&failure] {
-          return absl::ResourceExhaustedError(absl::StrCat(
-              "no memory for the next tokens: ", failure.status.message(), "; try again later"));
-        }));
+    FailSequence(failure.sequence, StatusOf([&failure] {
+                   return ShortForNow(absl::StrCat("no memory for the next tokens: ",
+                                                   failure.status.message(), "; try again later"));
+                 }));
   }
   if (step.empty()) return started_.empty() ? failures : FinishStep();
   if (!StartStep(step)) return true;

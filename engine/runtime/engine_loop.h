@@ -63,7 +63,7 @@ class EngineLoop {
             },
             [this](int64_t bytes) { return documents_.EvictFor(bytes); }),
         documents_(options.model, &scheduler_, store, directory),
-        scorings_(options.model, &scheduler_, store) {}
+        scorings_(options.model, &scheduler_, store, &documents_) {}
 
   ~EngineLoop();
 
@@ -81,6 +81,9 @@ class EngineLoop {
 
   DocumentTable& documents() { return documents_; }
   ScoringTable& scorings() { return scorings_; }
+
+  // Lets requests run that there are memory and a place for. RunStep does it, too.
+  void AdmitRequests();
 
   // Expires deadlines, admits what fits and runs one step. False if there was nothing to run. Does
   // not throw what the host's memory is short for.
@@ -117,11 +120,14 @@ class EngineLoop {
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
   Admission TryAdmitRequest(Generation* generation);
+  // What a request that waits has to reserve next: for the rendition that it waits for, or itself.
+  int64_t BytesLacking(const Generation& generation) const;
+  // Of a request that does not fit though no other one runs.
+  absl::Status WhyNoRoom(const Generation& generation) const;
   // Whether the memory of requests that are held back is what it lacks.
   bool MayRoomBeMadeFor(const Generation& generation) const;
   // Frees memory when it ends: a request, a scored stream, a rendition that somebody waits for.
   bool SomethingRuns() const;
-  absl::Status NoMemoryFor(const Generation& generation) const;
   // Starts a step and commits it; false if that has thrown, which fails the sequences of the step.
   bool StartStep(const std::vector<ScheduledTokens>& step);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.

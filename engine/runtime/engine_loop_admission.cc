@@ -6,6 +6,7 @@
 #include "engine/attention/prompt_truncation.h"
 #include "engine/base/catch_errors.h"
 #include "engine/runtime/engine_loop.h"
+#include "engine/runtime/shortage.h"
 
 namespace folio {
 namespace {
@@ -110,22 +111,38 @@ EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
   return admission;
 }
 
-bool EngineLoop::MayRoomBeMadeFor(const Generation& generation) const {
+int64_t EngineLoop::BytesLacking(const Generation& generation) const {
   const Rendition* rendition = generation.rendition;
   const bool of_rendition = rendition != nullptr && !rendition->complete();
-  int64_t room = store_->capacity_bytes() - store_->reserved_bytes();
-  for (const Generation* held_back : held_back_) room += held_back->sequence.reserved_bytes;
-  return !held_back_.empty() &&
-         room >= scheduler_.BytesNeeded(of_rendition ? rendition->sequence : generation.sequence);
+  return scheduler_.BytesNeeded(of_rendition ? rendition->sequence : generation.sequence);
 }
 
-absl::Status EngineLoop::NoMemoryFor(const Generation& generation) const {
+bool EngineLoop::MayRoomBeMadeFor(const Generation& generation) const {
+  int64_t room = store_->capacity_bytes() - store_->reserved_bytes();
+  for (const Generation* held_back : held_back_) room += held_back->sequence.reserved_bytes;
+  return !held_back_.empty() && room >= BytesLacking(generation);
+}
+
+absl::Status EngineLoop::WhyNoRoom(const Generation& generation) const {
+  const Rendition* rendition = generation.rendition;
+  int64_t needed = BytesLacking(generation);
+  // One that questions brought is there as long as they read it.
+  if (rendition != nullptr && !DocumentTable::IsOfUpload(*rendition)) {
+    needed += rendition->sequence.reserved_bytes;
+  }
   return StatusOf([&] {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "the request needs ", scheduler_.BytesNeeded(generation.sequence),
-        " bytes of KV cache beside the documents, which hold ", store_->reserved_bytes(), " of ",
-        store_->capacity_bytes(), ": delete documents or raise --kv-bytes"));
+    return NoRoomInCache({.who = "the request",
+                          .needed_bytes = needed,
+                          .kept_bytes = documents_.kept_bytes(),
+                          .capacity_bytes = store_->capacity_bytes()},
+                         options_.model);
   });
+}
+
+void EngineLoop::AdmitRequests() {
+  AdmitReturning();
+  AdmitDocuments();
+  AdmitWaiting();
 }
 
 void EngineLoop::AdmitWaiting() {
@@ -163,7 +180,7 @@ void EngineLoop::AdmitWaiting() {
       if (passed->times_passed >= kMaxTimesPassed) break;
       continue;
     }
-    generation->Fail(NoMemoryFor(*generation));
+    generation->Fail(WhyNoRoom(*generation));
     Forget(generation);
     it = waiting_.begin();
   }

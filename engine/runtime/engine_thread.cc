@@ -93,8 +93,13 @@ void EngineThread::Main() {
   bool idle = false;
   while (TakeCommands(idle, &commands)) {
     Apply(&commands);
-    if (!commands.empty()) Publish(true);
-    const absl::Status ran = CatchErrors([&] { idle = !loop_->RunStep(); });
+    absl::Status ran = absl::OkStatus();
+    if (!commands.empty()) {
+      // Statistics must not show as waiting what has a place.
+      ran = CatchErrors([&] { loop_->AdmitRequests(); });
+      Publish(true);
+    }
+    if (ran.ok()) ran = CatchErrors([&] { idle = !loop_->RunStep(); });
     if (!ran.ok()) loop_->FailAll(ran);  // what the loop has not caught itself
     Publish(!idle);
   }

@@ -4,7 +4,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/runtime/admission.h"
+#include "engine/base/catch_errors.h"
+#include "engine/runtime/shortage.h"
 
 namespace folio {
 namespace {
@@ -26,8 +27,7 @@ void ScoringTable::Open(RequestId id, const AttentionSpec& attention,
   stream->sink = std::move(sink);
   std::unique_ptr<Scoring>& opened = streams_[id];
   opened = std::move(stream);
-  if (scheduler_->Admit(&opened->sequence)) return;
-  Fail(id, absl::ResourceExhaustedError("the KV pool is full"));
+  if (!scheduler_->Admit(&opened->sequence)) FailForMemory(id);
 }
 
 void ScoringTable::Append(RequestId id, const std::vector<int32_t>& tokens) {
@@ -38,11 +38,7 @@ void ScoringTable::Append(RequestId id, const std::vector<int32_t>& tokens) {
   const int64_t total = sequence.tokens_begin + static_cast<int64_t>(sequence.tokens->size());
   sequence.num_known = std::max<int64_t>(0, total - 1);
   sequence.max_tokens = sequence.num_known;
-  if (scheduler_->Grow(&sequence)) return;
-  Fail(id, absl::ResourceExhaustedError(absl::StrCat(
-               "the stream needs ", scheduler_->BytesNeeded(sequence),
-               " bytes of KV cache at token ", total, "; the pool of ", store_->capacity_bytes(),
-               " bytes has no room: delete documents, ", MemoryAdvice(model_))));
+  if (!scheduler_->Grow(&sequence)) FailForMemory(id);
 }
 
 void ScoringTable::Finish(RequestId id) {
@@ -57,6 +53,17 @@ void ScoringTable::Fail(RequestId id, absl::Status status) {
   it->second->sink->OnEvent(FailedEvent{std::move(status), Phase::kPrefill});
   scheduler_->Remove(&it->second->sequence);
   streams_.erase(it);
+}
+
+void ScoringTable::FailForMemory(RequestId id) {
+  const Sequence& sequence = streams_.at(id)->sequence;
+  Fail(id, StatusOf([&] {
+         return NoRoomInCache({.who = absl::StrCat("the stream at token ", sequence.max_tokens),
+                               .needed_bytes = scheduler_->BytesNeeded(sequence),
+                               .kept_bytes = documents_->kept_bytes(),
+                               .capacity_bytes = store_->capacity_bytes()},
+                              model_);
+       }));
 }
 
 bool ScoringTable::Cancel(RequestId id, const absl::Status& reason) {

@@ -7,6 +7,7 @@
 
 #include "engine/attention/attention_registry.h"
 #include "engine/kv/kv_store.h"
+#include "engine/runtime/document_table.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/sched/scheduler.h"
 #include "engine/types/request.h"
@@ -26,8 +27,9 @@ struct Scoring {
 // that were scored are forgotten. Engine thread only; borrows the rest.
 class ScoringTable {
  public:
-  ScoringTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store)
-      : model_(model), scheduler_(scheduler), store_(store) {}
+  ScoringTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store,
+               const DocumentTable* documents)
+      : model_(model), scheduler_(scheduler), store_(store), documents_(documents) {}
 
   void Open(RequestId id, const AttentionSpec& attention, std::shared_ptr<EventSink> sink);
   // No memory: the stream fails with RESOURCE_EXHAUSTED.
@@ -43,12 +45,15 @@ class ScoringTable {
 
  private:
   void Fail(RequestId id, absl::Status status);
+  // The cache has no room for the stream.
+  void FailForMemory(RequestId id);
   // Ends the stream if everything is scored.
   void CompleteIfDone(RequestId id);
 
   const AttentionModel model_;
   Scheduler* const scheduler_;
   KvStore* const store_;
+  const DocumentTable* const documents_;
   std::map<RequestId, std::unique_ptr<Scoring>> streams_;
 };
 

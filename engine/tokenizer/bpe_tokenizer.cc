@@ -226,6 +226,13 @@ absl::Status BpeTokenizer::EncodeNormalized(std::string_view text, Work* work) c
   });
 }
 
+size_t BpeTokenizer::max_bytes_per_token() const {
+  if (nfc_) return 0;  // may make the text shorter
+  size_t most = 1;
+  for (const Piece& piece : pieces_) most = std::max(most, piece.text.size());
+  return most;
+}
+
 absl::StatusOr<std::string> BpeTokenizer::Decode(std::span<const int32_t> ids) const {
   IncrementalDetokenizer detokenizer(*this, IncrementalDetokenizer::Start::kWholeText);
   std::string text;

@@ -38,6 +38,7 @@ class BpeTokenizer final : public Tokenizer {
   int32_t unk_id() const override { return -1; }
   LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
   SpaceCut space_cut() const override { return space_cut_; }
+  size_t max_bytes_per_token() const override;
 
  private:
   using AddedToken = TokenizerJson::AddedToken;

@@ -21,6 +21,7 @@ class ByteTokenizer final : public Tokenizer {
   int32_t unk_id() const override { return 0; }
   LeadingSpace leading_space() const override { return LeadingSpace::kKept; }
   SpaceCut space_cut() const override { return SpaceCut::kKeepsSpace; }
+  size_t max_bytes_per_token() const override { return 1; }
 
  private:
   absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,

@@ -1,5 +1,7 @@
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/input_file.h"
@@ -56,6 +58,16 @@ absl::Status SentencePieceTokenizer::AppendTokens(std::string_view text, const I
 
 size_t SentencePieceTokenizer::encode_bytes_per_byte() const {
   return bpe_ != nullptr ? Tokenizer::encode_bytes_per_byte() : kLibraryBytesPerByte;
+}
+
+size_t SentencePieceTokenizer::max_bytes_per_token() const {
+  const SpmTraits& traits = processor_->traits();
+  // The library may make one unknown piece of many characters, and one space of many.
+  if (bpe_ == nullptr || !traits.has_byte_pieces || traits.removes_extra_spaces) return 0;
+  size_t most = 1;
+  // A text may have the space symbol itself, of three bytes, where a name has it.
+  for (const Piece& piece : pieces()) most = std::max(most, piece.name.size());
+  return most;
 }
 
 absl::StatusOr<std::string> SentencePieceTokenizer::Decode(std::span<const int32_t> ids) const {

@@ -30,6 +30,7 @@ class SentencePieceTokenizer final : public Tokenizer {
   int32_t unk_id() const override { return processor_->traits().unk_id; }
   LeadingSpace leading_space() const override;
   size_t encode_bytes_per_byte() const override;
+  size_t max_bytes_per_token() const override;
   SpaceCut space_cut() const override {
     return processor_->traits().can_cut_at_spaces ? SpaceCut::kDropsSpace : SpaceCut::kNever;
   }

@@ -34,6 +34,10 @@ class Tokenizer {
   // The most memory that Encode needs per byte of a long text, its tokens included.
   virtual size_t encode_bytes_per_byte() const { return 12; }
 
+  // The most bytes of a text that one token stands for: a text of n bytes has at least n divided by
+  // it tokens. 0: not known, where text is rewritten before it is cut into pieces.
+  virtual size_t max_bytes_per_token() const { return 0; }
+
   // Text of a whole sequence. The space that Encode puts before a text is taken off again.
   // Errors: INVALID_ARGUMENT for an id outside the vocabulary.
   virtual absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const = 0;

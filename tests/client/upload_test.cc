@@ -44,6 +44,7 @@ TEST(Upload, SendsTheTextInPartsAndReportsProgress) {
   EXPECT_THAT(acks, ElementsAre(4, 8));
   EXPECT_TRUE(saw_progress);
   EXPECT_EQ(server.documents()["story"].text, "one two!");
+  EXPECT_EQ(server.headers().at(0).size_bytes(), 8u);
 }
 
 TEST(Upload, ResumesABrokenStreamAtTheNextOffset) {

@@ -11,6 +11,8 @@ import importlib.util
 import pathlib
 import pkgutil
 import re
+import shutil
+import subprocess
 import sys
 import unittest
 
@@ -23,6 +25,8 @@ from manifests import DEPLOY, ROOT  # noqa: E402
 CONFIG = DEPLOY / "envoy/envoy.yaml"
 TYPE_URL = re.compile(r"type\.googleapis\.com/(envoy\.\S+)\.\w+$")
 KUBECTL, NO_KUBECTL = manifests.find_kubectl()
+# 5.2 or later, which asks objects for their pairs.
+LUA = next((path for name in ("lua5.4", "lua5.3", "lua5.2") if (path := shutil.which(name))), None)
 
 
 def typed_configs(node):
@@ -108,6 +112,21 @@ class EnvoyTest(unittest.TestCase):
         self.assertEqual([f["name"].rpartition(".")[2] for f in self.listener["filter_chains"][0]["filters"]],
                          ["connection_limit", "http_connection_manager"])
         self.assertEqual(self.config["admin"]["address"]["socket_address"]["address"], "127.0.0.1")
+
+    @unittest.skipUnless(LUA, "lua is not installed")
+    def test_binary_metadata_does_not_reach_the_server(self):
+        filters = [f["name"].rpartition(".")[2] for f in self.http["http_filters"]]
+        self.assertEqual(filters, ["lua", "router"])
+        source = extension(self.config, "Lua")["default_source_code"]["inline_string"]
+        headers = """
+            local all = {["x-bin"] = "!!!", ["grpc-trace-bin"] = "a", ["x-binary"] = "b", ["x-document-id"] = "c"}
+            local headers = setmetatable({}, {
+              __index = {remove = function(_, name) all[name] = nil end},
+              __pairs = function() return next, all end})
+            envoy_on_request({headers = function() return headers end})
+            for name in pairs(all) do print(name) end"""
+        left = subprocess.run([LUA, "-"], input=source + headers, capture_output=True, text=True, check=True).stdout
+        self.assertEqual(sorted(left.split()), ["x-binary", "x-document-id"])
 
     def test_long_streams_are_not_cut(self):
         self.assertEqual(seconds(self.route["timeout"]), 0)

@@ -109,6 +109,27 @@ TEST(Admission, WhatNeverFitsIsRefusedWithAdvice) {
   EXPECT_THAT(status.message(), HasSubstr("100 tokens under full need 4097 bytes"));
 }
 
+// Two may run and three may wait.
+TEST(Admission, WhoeverFindsAPlaceToRunTakesNoneOfTheQueue) {
+  EngineOptions options;
+  options.max_running_requests = 2;
+  options.max_queued_requests = 3;
+  const auto admissible = [&options](int running, int waiting) {
+    EngineStats stats;
+    stats.running = running;
+    stats.waiting = waiting;
+    return NumAdmissible(stats, options);
+  };
+  EXPECT_EQ(admissible(0, 0), 5);
+  EXPECT_EQ(admissible(1, 0), 4);
+  EXPECT_EQ(admissible(2, 0), 3);
+  EXPECT_EQ(admissible(2, 2), 1);
+  EXPECT_EQ(admissible(2, 3), 0);
+  // Short of memory: a place alone helps nobody who waits.
+  EXPECT_EQ(admissible(1, 3), 0);
+  EXPECT_EQ(admissible(3, 0), 3);  // one that was held back has come again
+}
+
 TEST(Admission, MemoryAdviceNamesTheStrategiesOfBoundedMemory) {
   const std::string advice = MemoryAdvice(Model());
   for (const char* bounded : {"lm_infinite", "sliding_window", "streaming"}) {

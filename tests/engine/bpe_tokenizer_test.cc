@@ -57,6 +57,20 @@ TEST_P(BpeKind, EqualsTheTokenizersLibrary) {
   }
 }
 
+// Composing characters makes a text shorter: Qwen2 does.
+TEST_P(BpeKind, NoTokenStandsForMoreTextThanIsSaid) {
+  const auto tokenizer = Open(GetParam());
+  const size_t most = tokenizer->max_bytes_per_token();
+  const bool normalises = GetParam() == "neox" || GetParam() == "qwen2";
+  EXPECT_EQ(most == 0, normalises);
+  if (most == 0) return;
+  std::ifstream file(GoldenDir() + "/bpe/" + GetParam() + "/cases.json");
+  for (const auto& test : nlohmann::json::parse(file)) {
+    const std::string text = test["text"];
+    EXPECT_GE(test["ids"].size() * most, text.size()) << text;
+  }
+}
+
 // Cuts at spaces must not show, whatever surrounds them.
 TEST_P(BpeKind, StreamsLikeEncode) {
   const auto tokenizer = Open(GetParam());

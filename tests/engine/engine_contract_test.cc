@@ -337,6 +337,14 @@ TEST_P(EngineContract, APausedUploadGoesOnWithItsNextFollower) {
   EXPECT_EQ(engine_->GetDocument("book")->prefilled_tokens, 10);
 }
 
+TEST_P(EngineContract, ADocumentOfTooManyTokensIsRefusedByItsSize) {
+  const auto attention = engine_->ResolveAttention({{"lm_infinite", {}}, {}}, {});
+  ASSERT_TRUE(attention.ok()) << attention.status();
+  EXPECT_TRUE(engine_->CheckDocumentSize(*attention, 5000).ok());
+  EXPECT_EQ(engine_->CheckDocumentSize(*attention, 50'000'000).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST_P(EngineContract, ThereIsALimitOfDocuments) {
   for (const char* id : {"a", "b", "c", "d"}) Open(id);
   EXPECT_EQ(engine_->OpenDocument("e", {}, nullptr).status().code(),

@@ -122,6 +122,7 @@ TEST(Engine, APassedDeadlineEndsARequestWhereverItIs) {
 
 TEST(Engine, AFullQueueRefusesBeforeTheEngineThreadHasLooked) {
   EngineOptions options = SmallOptions();
+  options.max_running_requests = 1;
   options.max_queued_requests = 3;
   const auto engine = Make(options);
   const auto gate = std::make_shared<Gate>();
@@ -133,18 +134,40 @@ TEST(Engine, AFullQueueRefusesBeforeTheEngineThreadHasLooked) {
     const auto sink = std::make_shared<Recorder>();
     status = engine->Submit(Spec(), sink).status();
     if (status.ok()) sinks.push_back(sink);
-    ASSERT_LE(sinks.size(), 3u);
+    ASSERT_LE(sinks.size(), 4u);
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
-  // The one at the gate may still count: the engine thread has not come to say that it runs.
-  EXPECT_GE(sinks.size(), 2u);
-  EXPECT_GE(engine->Stats().waiting, 2);
+  // The place of the one at the gate may still look free: the engine thread has not come to say
+  // that it runs.
+  EXPECT_GE(sinks.size(), 3u);
+  EXPECT_GE(engine->Stats().waiting, 3);
   gate->Open();
   for (const auto& sink : sinks) {
     sink->WaitForEnd();
     EXPECT_TRUE(sink->completed().has_value()) << sink->status();
   }
   EXPECT_TRUE(engine->Submit(Spec(), std::make_shared<Recorder>()).ok());
+}
+
+// Again and again, because the engine thread takes the first of them while the others come.
+TEST(Engine, ABurstThatCanRunAndWaitIsNotRefused) {
+  EngineOptions options = SmallOptions();
+  options.max_running_requests = 2;
+  options.max_queued_requests = 3;
+  const auto engine = Make(options);
+  for (int burst = 0; burst < 20; ++burst) {
+    while (engine->Stats().running > 0) std::this_thread::yield();  // said after the last event
+    std::vector<std::shared_ptr<Recorder>> sinks;
+    for (int n = 0; n < 5; ++n) {
+      sinks.push_back(std::make_shared<Recorder>());
+      const absl::Status submitted = engine->Submit(Spec(), sinks.back()).status();
+      ASSERT_TRUE(submitted.ok()) << n << ": " << submitted;
+    }
+    for (const auto& sink : sinks) {
+      sink->WaitForEnd();
+      EXPECT_TRUE(sink->completed().has_value()) << sink->status();
+    }
+  }
 }
 
 TEST(Engine, WhatCanNeverRunIsRefusedAtOnce) {
@@ -168,6 +191,26 @@ TEST(Engine, WhatCanNeverRunIsRefusedAtOnce) {
   EXPECT_EQ(engine->OpenDocument("book", cutting, nullptr).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(engine->GetDocument("book").has_value());
+}
+
+TEST(Engine, ADocumentThatCanNeverFitIsRefusedByItsSize) {
+  EngineOptions options = SmallOptions();
+  options.max_context_tokens = 1 << 20;
+  const auto engine = Make(options);
+  const auto most = static_cast<int64_t>(engine->tokenizer().max_bytes_per_token());
+  ASSERT_GT(most, 0);
+  const auto resolved = [&](const char* strategy) {
+    return *engine->ResolveAttention({{strategy, {}}, {}}, {});
+  };
+  const AttentionSpec full = resolved("full");
+  EXPECT_TRUE(engine->CheckDocumentSize(full, 1).ok());
+  const absl::Status no_cache = engine->CheckDocumentSize(full, 500000 * most);
+  EXPECT_EQ(no_cache.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(no_cache.message(), HasSubstr("500000 tokens under full"));
+  EXPECT_TRUE(engine->CheckDocumentSize(resolved("lm_infinite"), 500000 * most).ok());
+  EXPECT_TRUE(engine->CheckDocumentSize(resolved("lm_infinite"), most << 20).ok());
+  EXPECT_EQ(engine->CheckDocumentSize(resolved("lm_infinite"), (most << 20) + most).code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Engine, ADocumentThatDoesNotFitFailsAloneAndSaysSo) {

@@ -164,6 +164,23 @@ TEST_F(SpmBpeTest, EqualsTheLibraryOnLongWords) {
   }
 }
 
+TEST_F(SpmBpeTest, NoTokenStandsForMoreTextThanIsSaid) {
+  int num_known = 0;
+  for (int model = 0; model < 40; ++model) {
+    const auto tokenizer =
+        SentencePieceTokenizer::FromBytes("a model", RandomModel(&random_).Build(), 1000);
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    const size_t most = (*tokenizer)->max_bytes_per_token();
+    if (most == 0) continue;
+    ++num_known;
+    for (const Strings& alphabet : Alphabets(&random_)) {
+      const std::string text = Draw(alphabet, random_() % 60, &random_);
+      ASSERT_GE((*tokenizer)->Encode(text)->size() * most, text.size()) << text;
+    }
+  }
+  EXPECT_GT(num_known, 0);
+}
+
 TEST_F(SpmBpeTest, LeavesOtherModelsToTheLibrary) {
   const auto small = [] { return SpmModelBuilder().AddMerge("▁").AddCharacters("ab"); };
   EXPECT_TRUE(Load(small().Build())->traits().is_plain_bpe);

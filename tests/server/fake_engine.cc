@@ -10,7 +10,8 @@
 namespace folio::testing {
 
 FakeEngine::FakeEngine(const EngineOptions& options)
-    : directory_({options.max_documents, options.max_context_tokens}) {
+    : max_context_tokens_(options.max_context_tokens),
+      directory_({options.max_documents, options.max_context_tokens}) {
   info_.model_name = "fake";
   info_.architecture = "LlamaForCausalLM";
   info_.weight_dtype = "fp32";
@@ -165,6 +166,12 @@ void FakeEngine::FinishScore(RequestId id) {
   EmitTo(request, std::move(completed));
 }
 
+absl::Status FakeEngine::CheckDocumentSize(const AttentionSpec&, int64_t num_bytes) const {
+  MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(size_status_);
+  return CheckLength("the document", num_bytes, max_context_tokens_);
+}
+
 absl::StatusOr<DocumentInfo> FakeEngine::OpenDocument(
     const std::string& id, const AttentionSpec& attention,
     std::shared_ptr<DocumentAttachment> attachment) {
@@ -269,6 +276,11 @@ void FakeEngine::set_stats(const EngineStats& stats) {
 void FakeEngine::RefuseSubmit(absl::Status status) {
   MutexLock lock(&mu_);
   submit_status_ = std::move(status);
+}
+
+void FakeEngine::RefuseDocumentSizes(absl::Status status) {
+  MutexLock lock(&mu_);
+  size_status_ = std::move(status);
 }
 
 void FakeEngine::HoldPrefill() {

@@ -41,6 +41,8 @@ class FakeEngine final : public Engine {
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
   void FinishScore(RequestId id) override;
+  // A token is a byte.
+  absl::Status CheckDocumentSize(const AttentionSpec& attention, int64_t num_bytes) const override;
   absl::StatusOr<DocumentInfo> OpenDocument(
       const std::string& id, const AttentionSpec& attention,
       std::shared_ptr<DocumentAttachment> attachment) override;
@@ -65,6 +67,7 @@ class FakeEngine final : public Engine {
   // For the test.
   void set_stats(const EngineStats& stats);
   void RefuseSubmit(absl::Status status);
+  void RefuseDocumentSizes(absl::Status status);
   void HoldPrefill();
   // Cancellations have no effect any more.
   void Freeze();
@@ -115,6 +118,7 @@ class FakeEngine final : public Engine {
   void Drop(const DocumentHandle& handle, const absl::Status& reason) FOLIO_REQUIRES(mu_);
   static void EmitTo(Request* request, Event event);
 
+  const int64_t max_context_tokens_;
   EngineInfo info_;
   const FakeTokenizer tokenizer_;
   DocumentDirectory directory_;
@@ -124,6 +128,7 @@ class FakeEngine final : public Engine {
   std::map<uint64_t, Document> documents_ FOLIO_GUARDED_BY(mu_);  // by incarnation
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
+  absl::Status size_status_ FOLIO_GUARDED_BY(mu_);
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
   bool room_ FOLIO_GUARDED_BY(mu_) = true;
   bool frozen_ FOLIO_GUARDED_BY(mu_) = false;

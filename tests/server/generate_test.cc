@@ -145,6 +145,25 @@ TEST(Generate, TheDeadlineGoesToTheEngine) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
+// Nanoseconds since 1970 in 64 bits end in 2262.
+TEST(Generate, ADeadlineBeyondWhatClocksCountIsNone) {
+  TestServer server;
+  RequestId last_request = 0;
+  for (const int64_t hours : {int64_t{3} << 20, int64_t{99999999}}) {
+    grpc::ClientContext context;
+    context.set_deadline(
+        gpr_time_add(gpr_now(GPR_CLOCK_REALTIME), gpr_time_from_hours(hours, GPR_TIMESPAN)));
+    const auto reader = v1::Inference::NewStub(server.channel())->Generate(&context, Ask("hello"));
+    const RequestId id = ++last_request;
+    EXPECT_FALSE(server.engine().WaitForRequest(id).deadline.has_value()) << hours;
+    server.engine().Emit(Completed(1), id);
+    v1::GenerateEvent event;
+    while (reader->Read(&event)) {
+    }
+    EXPECT_TRUE(reader->Finish().ok());
+  }
+}
+
 TEST(Generate, SilenceIsBrokenByHeartbeatsOfThePhase) {
   TestServer server;
   v1::GenerateRequest request = Ask("hello");

@@ -109,12 +109,17 @@ TEST(Lifecycle, BeforeTheModelIsLoadedEverythingIsUnavailable) {
     EXPECT_EQ(DetailsOf(status).info.reason(), "MODEL_LOADING");
     EXPECT_TRUE(DetailsOf(status).retry.has_value());
   };
-  check(Generate(server.channel(), Ask("hello")).Finish());
-  check(Upload(server.channel()).Finish());
+  Generate generate(server.channel(), Ask("hello"));
+  check(generate.Finish());
+  EXPECT_EQ(generate.Trailer("grpc-retry-pushback-ms"), "2000");
+  Upload upload(server.channel());
+  check(upload.Finish());
+  EXPECT_EQ(upload.Trailer("grpc-retry-pushback-ms"), "2000");
   grpc::ClientContext context;
   v1::ServerInfo info;
   check(v1::Control::NewStub(server.channel())
             ->GetServerInfo(&context, v1::GetServerInfoRequest(), &info));
+  EXPECT_EQ(TrailerOf(context, "grpc-retry-pushback-ms"), "2000");
   grpc::ClientContext text_context;
   v1::TokenizeResponse tokens;
   check(
@@ -131,10 +136,12 @@ TEST(Lifecycle, ADrainRefusesNewWorkAndLetsTheOldEnd) {
   server.engine().WaitForRequest();
   std::thread drain([&] { server.runner().Drain([] { return false; }); });
   server.engine().WaitForDrain();
-  const grpc::Status refused = Generate(server.channel(), Ask("more")).Finish();
+  Generate more(server.channel(), Ask("more"));
+  const grpc::Status refused = more.Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(DetailsOf(refused).info.reason(), "DRAINING");
-  EXPECT_TRUE(DetailsOf(refused).retry.has_value());
+  EXPECT_EQ(DetailsOf(refused).retry->retry_delay().seconds(), 1);
+  EXPECT_EQ(more.Trailer("grpc-retry-pushback-ms"), "1000");
   EXPECT_EQ(Upload(server.channel()).Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   server.engine().Emit(Delta("a"));
   server.engine().Emit(Completed(1));
@@ -238,7 +245,8 @@ TEST(Lifecycle, MalformedMessagesAreRefusedAndTheServerLives) {
 
 TEST(Lifecycle, TooManyPromptsBeingTokenisedAreRefusedAtOnce) {
   server::ServerOptions options;
-  options.engine.max_queued_requests = 2;
+  options.engine.max_running_requests = 1;
+  options.engine.max_queued_requests = 1;
   TestServer server(options);
   Generate first(server.channel(), Ask(std::string(FakeTokenizer::kHold)));
   Generate second(server.channel(), Ask(std::string(FakeTokenizer::kHold)));
@@ -253,6 +261,33 @@ TEST(Lifecycle, TooManyPromptsBeingTokenisedAreRefusedAtOnce) {
   server.engine().Emit(Completed(1), 2);
   EXPECT_TRUE(first.Finish().ok());
   EXPECT_TRUE(second.Finish().ok());
+}
+
+// Six at once, before the engine hears of the first: two can run, three can wait.
+TEST(Lifecycle, OfABurstOnlyWhatCanNeitherRunNorWaitIsRefused) {
+  server::ServerOptions options;
+  options.engine.max_running_requests = 2;
+  options.engine.max_queued_requests = 3;
+  TestServer server(WithMetrics(options));
+  std::vector<std::unique_ptr<Generate>> burst;
+  for (int n = 0; n < 6; ++n) {
+    burst.push_back(
+        std::make_unique<Generate>(server.channel(), Ask(std::string(FakeTokenizer::kHold))));
+  }
+  while (server.Metric(R"(folio_requests_rejected_total{reason="queue"})") < 1) {
+  }
+  server.engine().fake_tokenizer().Release();
+  server.engine().WaitForRequest(5);
+  for (RequestId id = 1; id <= 5; ++id) server.engine().Emit(Completed(1), id);
+  int num_refused = 0;
+  for (const auto& call : burst) {
+    const grpc::Status status = call->Finish();
+    if (status.ok()) continue;
+    ++num_refused;
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+    EXPECT_TRUE(DetailsOf(status).retry.has_value());
+  }
+  EXPECT_EQ(num_refused, 1);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> NoEngine(const EngineOptions&) {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "engine/base/short_for_now.h"
 #include "server/status_mapping.h"
 #include "tests/server/test_server.h"
 
@@ -60,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Case{absl::StatusCode::kCancelled, "CANCELLED", false},
                       Case{absl::StatusCode::kDeadlineExceeded, "DEADLINE_EXCEEDED", false},
                       Case{absl::StatusCode::kNotFound, "NOT_FOUND", false},
-                      Case{absl::StatusCode::kResourceExhausted, "KV_POOL_FULL", true},
+                      Case{absl::StatusCode::kResourceExhausted, "KV_POOL_FULL", false},
                       Case{absl::StatusCode::kUnavailable, "NOT_SERVING", true},
                       Case{absl::StatusCode::kInternal, "INTERNAL", false}));
 
@@ -85,8 +86,12 @@ TEST(Status, TheRetryDelayFollowsTheQueue) {
 }
 
 TEST(Status, TheCodeDecidesAboutRetryInfoUnlessTold) {
-  const absl::Status full = absl::ResourceExhaustedError("full");
+  const absl::Status full = ShortForNow("full");
   EXPECT_TRUE(DetailsOf(server::ToGrpcStatus(full)).retry.has_value());
+  // Nothing that ends by itself makes room.
+  EXPECT_FALSE(
+      DetailsOf(server::ToGrpcStatus(absl::ResourceExhaustedError("full"))).retry.has_value());
+  EXPECT_TRUE(DetailsOf(server::ToGrpcStatus(absl::UnavailableError("gone"))).retry.has_value());
   const grpc::Status never =
       server::ToGrpcStatus(full, {"DOCUMENT_TOO_LARGE", {}, std::chrono::milliseconds(0)});
   EXPECT_FALSE(DetailsOf(never).retry.has_value());
@@ -94,6 +99,32 @@ TEST(Status, TheCodeDecidesAboutRetryInfoUnlessTold) {
   EXPECT_EQ(DetailsOf(later).retry->retry_delay().seconds(), 2);
   EXPECT_EQ(DetailsOf(later).retry->retry_delay().nanos(), 500000000);
   EXPECT_TRUE(server::ToGrpcStatus(absl::OkStatus()).ok());
+}
+
+TEST(Status, AMessageHasTheFirstBadFieldAndHowManyMoreThereAre) {
+  EXPECT_TRUE(server::BadFields({}).ok());
+  EXPECT_EQ(server::BadField("a", "is 1").error_message(), "a: is 1");
+  EXPECT_EQ(server::BadFields({{"a", "is 1"}, {"b", "is 2"}}).error_message(),
+            "a: is 1 (and 1 other field)");
+  const grpc::Status three = server::BadFields({{"a", "is 1"}, {"b", "is 2"}, {"c", "is 3"}});
+  EXPECT_EQ(three.error_message(), "a: is 1 (and 2 other fields)");
+  const Details details = DetailsOf(three);
+  ASSERT_EQ(details.bad_request->field_violations_size(), 3);
+  EXPECT_EQ(details.bad_request->field_violations(2).field(), "c");
+  EXPECT_EQ(details.bad_request->field_violations(2).description(), "is 3");
+}
+
+// gRPC's own retries wait as long as a caller is told to.
+TEST(Status, TheTrailerForRetriesSaysWhatRetryInfoSays) {
+  TestServer server;
+  server.engine().RefuseSubmit(absl::ResourceExhaustedError("full"));
+  Generate full(server.channel(), Ask("hello"));
+  const auto delay = DetailsOf(full.Finish()).retry->retry_delay();
+  EXPECT_EQ(full.Trailer("grpc-retry-pushback-ms"), std::to_string(delay.seconds() * 1000));
+  server.engine().RefuseSubmit(absl::FailedPreconditionError("too large"));
+  Generate never(server.channel(), Ask("hello"));
+  EXPECT_FALSE(DetailsOf(never.Finish()).retry.has_value());
+  EXPECT_EQ(never.Trailer("grpc-retry-pushback-ms"), "");
 }
 
 TEST(Status, CodesHaveNames) {

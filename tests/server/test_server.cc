@@ -79,6 +79,12 @@ double TestServer::Metric(const std::string& series) const {
   return std::stod(text.substr(at + series.size() + 2));
 }
 
+std::string TrailerOf(const grpc::ClientContext& context, const std::string& key) {
+  const auto& trailers = context.GetServerTrailingMetadata();
+  const auto found = trailers.find(key);
+  return found == trailers.end() ? "" : std::string(found->second.data(), found->second.size());
+}
+
 Generate::Generate(const std::shared_ptr<grpc::Channel>& channel,
                    const v1::GenerateRequest& request,
                    std::optional<std::chrono::milliseconds> timeout)
@@ -192,6 +198,13 @@ CompletedEvent Completed(int tokens) {
 std::string Details::field() const {
   if (!bad_request.has_value() || bad_request->field_violations_size() != 1) return "";
   return bad_request->field_violations(0).field();
+}
+
+std::vector<std::string> Details::fields() const {
+  std::vector<std::string> names;
+  if (!bad_request.has_value()) return names;
+  for (const auto& violation : bad_request->field_violations()) names.push_back(violation.field());
+  return names;
 }
 
 Details DetailsOf(const grpc::Status& status) {

@@ -60,6 +60,9 @@ class TestServer {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
+// Metadata that came with the status of a call; empty: none of this name.
+std::string TrailerOf(const grpc::ClientContext& context, const std::string& key);
+
 // One Generate call of a client.
 class Generate {
  public:
@@ -70,6 +73,8 @@ class Generate {
   v1::GenerateEvent Next();
   // Reads the rest and returns the status.
   grpc::Status Finish();
+  // Metadata that came with the status; empty: none of this name. REQUIRES: after Finish.
+  std::string Trailer(const std::string& key) const { return TrailerOf(context_, key); }
   void Cancel() { context_.TryCancel(); }
 
  private:
@@ -95,6 +100,7 @@ class Upload {
   // The next event of a kind, others skipped.
   v1::UploadDocumentEvent NextOf(v1::UploadDocumentEvent::EventCase kind);
   grpc::Status Finish();
+  std::string Trailer(const std::string& key) const { return TrailerOf(context_, key); }
   void Cancel() { context_.TryCancel(); }
 
  private:
@@ -120,6 +126,8 @@ struct Details {
 
   // The field of the only violation; empty: none.
   std::string field() const;
+  // Those of all violations.
+  std::vector<std::string> fields() const;
 };
 Details DetailsOf(const grpc::Status& status);
 

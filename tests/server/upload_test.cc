@@ -334,6 +334,8 @@ TEST(Upload, LimitsAreKept) {
   const grpc::Status refused = second.Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_EQ(DetailsOf(refused).info.reason(), "TOO_MANY_DOCUMENTS");
+  // Documents stay until they are deleted.
+  EXPECT_FALSE(DetailsOf(refused).retry.has_value());
 }
 
 TEST(Upload, AFullPoolEndsTheUpload) {

@@ -1,3 +1,4 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -6,6 +7,9 @@
 
 namespace folio::testing {
 namespace {
+
+using ::testing::EndsWith;
+using ::testing::UnorderedElementsAre;
 
 struct BadRequest {
   const char* name;
@@ -114,6 +118,76 @@ INSTANTIATE_TEST_SUITE_P(
                    [](Request* r) { r->mutable_response()->set_heartbeat_interval_ms(60001); },
                    "response.heartbeat_interval_ms"}),
     [](const auto& info) { return std::string(info.param.name); });
+
+TEST(ValidationOfAll, EveryBadFieldIsReported) {
+  TestServer server;
+  v1::GenerateRequest request = AskDocument("a/b", "");
+  request.set_request_id(std::string(129, 'x'));
+  request.mutable_strategy()->mutable_lm_infinite()->set_window(513);
+  request.mutable_sampling()->set_temperature(-1);
+  request.mutable_sampling()->set_top_p(0);
+  request.mutable_stopping()->set_max_new_tokens(0);
+  request.mutable_stopping()->add_stop("");
+  request.mutable_stopping()->add_stop_token_ids(100000);
+  request.mutable_response()->set_top_logprobs(21);
+  request.mutable_response()->set_heartbeat_interval_ms(99);
+  request.mutable_response()->set_evidence_spans(65);
+  Generate call(server.channel(), request);
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(
+      DetailsOf(status).fields(),
+      UnorderedElementsAre("document.document_id", "document.question", "request_id", "strategy",
+                           "sampling.temperature", "sampling.top_p", "stopping.max_new_tokens",
+                           "stopping.stop", "stopping.stop_token_ids[0]", "response.top_logprobs",
+                           "response.heartbeat_interval_ms", "response.evidence_spans"));
+  EXPECT_THAT(status.error_message(), EndsWith("(and 11 other fields)"));
+  EXPECT_EQ(server.engine().num_running(), 0);
+}
+
+TEST(ValidationOfAll, HoldsForListDocuments) {
+  TestServer server;
+  v1::ListDocumentsRequest request;
+  request.set_page_size(1001);
+  request.set_page_token("a/b");
+  grpc::ClientContext context;
+  v1::ListDocumentsResponse response;
+  const grpc::Status status =
+      v1::Documents::NewStub(server.channel())->ListDocuments(&context, request, &response);
+  EXPECT_THAT(DetailsOf(status).fields(), UnorderedElementsAre("page_size", "page_token"));
+}
+
+TEST(ValidationOfAll, HoldsForTheHeaderOfAnUpload) {
+  TestServer server;
+  v1::DocumentHeader header;
+  header.set_document_id("a/b");
+  header.set_display_name(std::string(1025, 'x'));
+  header.set_upload_token("short");
+  header.mutable_position()->mutable_linear();
+  Upload upload(server.channel());
+  upload.Header(header);
+  const grpc::Status status = upload.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(DetailsOf(status).fields(),
+              UnorderedElementsAre("header.document_id", "header.display_name",
+                                   "header.upload_token", "header.position"));
+}
+
+// As many violations as there are fields stay far below what gRPC clients take as trailers, 8 KiB.
+TEST(ValidationOfAll, TheTrailersStaySmall) {
+  v1::GenerateRequest request = AskDocument(std::string(1 << 20, '/'), "why");
+  request.mutable_strategy()->mutable_named()->set_name(std::string(1 << 20, 'n'));
+  request.mutable_sampling()->set_temperature(-1);
+  request.mutable_sampling()->set_top_k(0xFFFFFFFF);
+  request.mutable_sampling()->set_top_p(0);
+  request.mutable_sampling()->set_min_p(1);
+  request.mutable_sampling()->set_repetition_penalty(0);
+  TestServer server;
+  Generate call(server.channel(), request);
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(DetailsOf(status).fields().size(), 7u);
+  EXPECT_LT(status.error_message().size() + status.error_details().size(), 4096u);
+}
 
 TEST(ValidationLimits, TheBoundsThemselvesAreAllowed) {
   TestServer server;

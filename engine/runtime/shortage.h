@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "engine/attention/attention_registry.h"
+
+namespace folio {
+
+// A request, document or stream that the cache has no room for.
+struct KvShortage {
+  std::string who;           // "the request", "document 'book' at token 100"
+  int64_t needed_bytes = 0;  // all that it has to reserve
+  // What documents keep until they are deleted; whatever else is reserved ends by itself.
+  int64_t kept_bytes = 0;
+  int64_t capacity_bytes = 0;
+};
+// Pure. ShortForNow (engine/base/short_for_now.h) if it fits beside the documents alone; else the
+// message says what to delete or change.
+absl::Status NoRoomInCache(const KvShortage& shortage, const AttentionModel& model);
+
+}  // namespace folio

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include "server/begin_call.h"
+#include "server/incoming.h"
+#include "server/service_context.h"
+#include "server/unary_call.h"
+
+// Handlers of methods whose requests may be malformed. They stand in for those that protoc
+// generates, which know the plain request types only.
+namespace folio::server {
+
+// The place of a method in its service: "folio.v1.Text.Tokenize".
+inline int IndexOf(const char* full_name) {
+  return google::protobuf::DescriptorPool::generated_pool()->FindMethodByName(full_name)->index();
+}
+
+// `run` is called with requests that are well-formed, once the model is loaded, and ends the call.
+template <typename Request, typename Response>
+using RunUnary = grpc::ServerUnaryReactor* (*)(ServiceContext*, UnaryCall*, const Request&,
+                                               Response*);
+template <typename Request, typename Response>
+grpc::internal::MethodHandler* UnaryMethod(ServiceContext* context, const char* name,
+                                           RunUnary<Request, Response> run) {
+  return new grpc::internal::CallbackUnaryHandler<Incoming<Request>, Response>(
+      [context, name, run](grpc::CallbackServerContext* rpc, const Incoming<Request>* request,
+                           Response* response) {
+        return UnaryCall::Start(context, rpc, name, [&](UnaryCall* call) {
+          if (grpc::Status loaded = context->CheckLoaded(); !loaded.ok()) return call->End(loaded);
+          if (grpc::Status bad = CheckWellFormed(*request); !bad.ok()) return call->End(bad);
+          return run(context, call, request->message, response);
+        });
+      });
+}
+
+// One request, a stream of answers.
+template <typename Call, typename Request, typename Response>
+grpc::internal::MethodHandler* ServerStreamingMethod(ServiceContext* context) {
+  return new grpc::internal::CallbackServerStreamingHandler<Incoming<Request>, Response>(
+      [context](grpc::CallbackServerContext* rpc, const Incoming<Request>* request) {
+        return BeginCall<grpc::ServerWriteReactor<Response>>(
+            [&] { return Call::Start(context, rpc, request); });
+      });
+}
+
+// Streams in both directions.
+template <typename Call, typename Request, typename Response>
+grpc::internal::MethodHandler* BidiMethod(ServiceContext* context) {
+  return new grpc::internal::CallbackBidiHandler<Incoming<Request>, Response>(
+      [context](grpc::CallbackServerContext* rpc) {
+        return BeginCall<grpc::ServerBidiReactor<Incoming<Request>, Response>>(
+            [&] { return Call::Start(context, rpc); });
+      });
+}
+
+}  // namespace folio::server

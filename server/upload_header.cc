@@ -1,0 +1,63 @@
+#include "server/upload_header.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/request_mapping.h"
+
+namespace folio::server {
+namespace {
+
+constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMinTokenBytes = 16;
+constexpr size_t kMaxTokenBytes = 128;
+
+FieldViolations CheckFields(const v1::DocumentHeader& header) {
+  FieldViolations bad;
+  if (!header.document_id().empty() && !IsValidDocumentId(header.document_id())) {
+    bad.push_back({"header.document_id", kDocumentIdRule});
+  }
+  if (const size_t bytes = header.display_name().size(); bytes > kMaxNameBytes) {
+    bad.push_back({"header.display_name",
+                   absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxNameBytes)});
+  }
+  const size_t token_bytes = header.upload_token().size();
+  if (token_bytes != 0 && (token_bytes < kMinTokenBytes || token_bytes > kMaxTokenBytes)) {
+    bad.push_back({"header.upload_token", absl::StrCat("has ", token_bytes, " bytes, must have ",
+                                                       kMinTokenBytes, " to ", kMaxTokenBytes)});
+  }
+  return bad;
+}
+
+}  // namespace
+
+grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
+                              AttentionSpec* attention) {
+  const Engine& engine = *context.engine();
+  FieldViolations bad = CheckFields(header);
+  auto resolved = engine.ResolveAttention(FromProto(header.strategy(), header.position()), {});
+  if (!resolved.ok()) bad.push_back(BadAttention(resolved.status(), "header."));
+  if (!bad.empty()) return BadFields(bad);
+  *attention = *std::move(resolved);
+  if (header.size_bytes() == 0) return grpc::Status::OK;
+  grpc::Status too_large = CheckDocumentBytes(header.size_bytes(), context.options);
+  if (!too_large.ok()) return too_large;
+  // An upload that goes on may leave out the strategy that it was begun with.
+  if (engine.GetDocument(header.document_id()).has_value()) return grpc::Status::OK;
+  const absl::Status fits =
+      engine.CheckDocumentSize(*attention, static_cast<int64_t>(header.size_bytes()));
+  if (!absl::IsInvalidArgument(fits)) return context.Refusal(fits);
+  return BadField("header.size_bytes", std::string(fits.message()));
+}
+
+grpc::Status CheckDocumentBytes(uint64_t num_bytes, const ServerOptions& options) {
+  const auto limit = static_cast<uint64_t>(options.max_document_bytes);
+  if (num_bytes <= limit) return grpc::Status::OK;
+  return ToGrpcStatus(
+      absl::ResourceExhaustedError(absl::StrCat("the document exceeds the limit of ", limit,
+                                                " bytes; see --max-document-bytes")),
+      {"DOCUMENT_TOO_LARGE", {{"limit_bytes", absl::StrCat(limit)}}, std::chrono::milliseconds(0)});
+}
+
+}  // namespace folio::server

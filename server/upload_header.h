@@ -1,0 +1,22 @@
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+
+#include "folio/v1/documents.pb.h"
+#include "server/service_context.h"
+
+namespace folio::server {
+
+// Checks the header of an upload, and what its size says before any text has come. `attention` is
+// what it asks for, resolved. Errors: INVALID_ARGUMENT with all fields that are wrong;
+// CheckDocumentBytes; FAILED_PRECONDITION for more KV cache than there is. REQUIRES: the model is
+// loaded.
+grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
+                              AttentionSpec* attention);
+
+// RESOURCE_EXHAUSTED for more bytes than a document may have.
+grpc::Status CheckDocumentBytes(uint64_t num_bytes, const ServerOptions& options);
+
+}  // namespace folio::server

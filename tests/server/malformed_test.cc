@@ -1,0 +1,151 @@
+// Messages that are none: every method says so, and counts it.
+#include <gmock/gmock.h>
+#include <google/protobuf/descriptor.h>
+#include <grpcpp/support/byte_buffer.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "tests/server/test_server.h"
+
+namespace folio::testing {
+namespace {
+
+using google::protobuf::DescriptorPool;
+using google::protobuf::MethodDescriptor;
+using google::protobuf::ServiceDescriptor;
+using ::testing::HasSubstr;
+using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+const std::string kNoField = "\xFF\xFF\xFF\xFF";
+// Field 1, two bytes, of which the second does not go on what the first begins.
+const std::string kNotUtf8 = "\x0a\x02\xC3\x28";
+const std::string kTooShort = "\x0a\x7F";
+
+// A call that sends bytes. On the wire all kinds of methods begin alike.
+class RawCall {
+ public:
+  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method)
+      : channel_(channel),
+        name_(method),
+        stream_(
+            grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
+                channel_.get(),
+                grpc::internal::RpcMethod(name_.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING),
+                &context_)) {}
+
+  void Send(const std::string& bytes) {
+    grpc::Slice slice(bytes);
+    stream_->Write(grpc::ByteBuffer(&slice, 1));
+  }
+  void Send(const google::protobuf::Message& message) { Send(message.SerializeAsString()); }
+  // False once the call has ended.
+  bool Read() {
+    grpc::ByteBuffer answer;
+    return stream_->Read(&answer);
+  }
+  grpc::Status Finish() {
+    stream_->WritesDone();
+    while (Read()) {
+    }
+    return stream_->Finish();
+  }
+
+ private:
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string name_;
+  grpc::ClientContext context_;
+  const std::unique_ptr<Stream> stream_;
+};
+
+std::vector<const MethodDescriptor*> AllMethods() {
+  std::vector<const MethodDescriptor*> methods;
+  for (const char* name :
+       {"folio.v1.Inference", "folio.v1.Documents", "folio.v1.Text", "folio.v1.Control"}) {
+    const ServiceDescriptor* service = DescriptorPool::generated_pool()->FindServiceByName(name);
+    for (int i = 0; i < service->method_count(); ++i) methods.push_back(service->method(i));
+  }
+  return methods;
+}
+
+void ExpectMalformed(const grpc::Status& status, const std::string& type) {
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), HasSubstr(absl::StrCat("the request is no ", type, ":")));
+  EXPECT_EQ(DetailsOf(status).info.reason(), "MALFORMED_REQUEST");
+}
+
+TEST(Malformed, EveryMethodSaysSoAndCountsIt) {
+  TestServer server(WithMetrics());
+  const auto channel = server.TcpChannel();
+  ASSERT_EQ(AllMethods().size(), 10u);
+  for (const MethodDescriptor* method : AllMethods()) {
+    SCOPED_TRACE(method->full_name());
+    RawCall call(channel, absl::StrCat("/", method->service()->full_name(), "/", method->name()));
+    call.Send(kNoField);
+    ExpectMalformed(call.Finish(), method->input_type()->full_name());
+    // A call is counted a moment after its client has the status.
+    const std::string counted = absl::StrCat(
+        "\nfolio_grpc_server_handled_total{grpc_code=\"INVALID_ARGUMENT\",grpc_method=\"",
+        method->name(), "\"} 1\n");
+    while (server.Metrics().find(counted) == std::string::npos) {
+    }
+  }
+  EXPECT_EQ(server.engine().num_running(), 0);
+}
+
+TEST(Malformed, TextThatIsNotUtf8IsToo) {
+  TestServer server;
+  const auto channel = server.TcpChannel();
+  for (const std::string& bytes : {kNotUtf8, kTooShort}) {
+    RawCall unary(channel, "/folio.v1.Documents/GetDocument");
+    unary.Send(bytes);
+    ExpectMalformed(unary.Finish(), "folio.v1.GetDocumentRequest");
+    RawCall streaming(channel, "/folio.v1.Inference/Generate");
+    streaming.Send(bytes);
+    ExpectMalformed(streaming.Finish(), "folio.v1.GenerateRequest");
+  }
+}
+
+// gRPC takes a part that it cannot read for the end of the stream.
+TEST(Malformed, APartOfAScoredTextIsNotItsEnd) {
+  TestServer server;
+  RawCall call(server.TcpChannel(), "/folio.v1.Inference/Score");
+  v1::ScoreRequest request;
+  request.mutable_header();
+  call.Send(request);
+  EXPECT_TRUE(call.Read());  // accepted
+  request.set_text("abc");
+  call.Send(request);
+  call.Send(kNoField);
+  ExpectMalformed(call.Finish(), "folio.v1.ScoreRequest");
+}
+
+TEST(Malformed, APartOfAnUploadLeavesTheDocumentAsItWas) {
+  TestServer server;
+  const auto channel = server.TcpChannel();
+  RawCall call(channel, "/folio.v1.Documents/UploadDocument");
+  v1::UploadDocumentRequest request;
+  request.mutable_header()->set_document_id("book");
+  request.mutable_header()->set_upload_token(kUploadToken);
+  call.Send(request);
+  EXPECT_TRUE(call.Read());  // created
+  request.mutable_chunk()->set_data("abc");
+  call.Send(request);
+  EXPECT_TRUE(call.Read());  // ack
+  call.Send(kNoField);
+  ExpectMalformed(call.Finish(), "folio.v1.UploadDocumentRequest");
+  Upload resumed(channel);
+  resumed.Header("book");
+  EXPECT_EQ(resumed.Next().created().next_offset(), 3u);
+  resumed.FinishUpload(3);
+  EXPECT_TRUE(resumed.Finish().ok());
+}
+
+TEST(Malformed, WhileTheModelLoadsThatIsSaidFirst) {
+  TestServer server({}, TestServer::Model::kNotLoaded);
+  RawCall call(server.TcpChannel(), "/folio.v1.Inference/Generate");
+  call.Send(kNoField);
+  EXPECT_EQ(call.Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+}  // namespace
+}  // namespace folio::testing
