@@ -90,20 +90,21 @@ GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerC
 }
 
 void GenerateCall::Begin(const Incoming<v1::GenerateRequest>& incoming) {
-  if (grpc::Status refused = context_->CheckAdmission(); !refused.ok()) {
+  if (grpc::Status refused = context_->BeginPreparation(); !refused.ok()) {
     return writes_.Finish(std::move(refused));
   }
-  if (grpc::Status bad = CheckWellFormed(incoming); !bad.ok()) {
-    return writes_.Finish(std::move(bad));
-  }
+  preparing_ = true;
+  const auto refuse = [this](grpc::Status status) {
+    EndPreparation();
+    writes_.Finish(std::move(status));
+  };
+  if (grpc::Status bad = CheckWellFormed(incoming); !bad.ok()) return refuse(std::move(bad));
   const int64_t bytes = MemoryFor(*request_, engine_->tokenizer());
   if (grpc::Status refused = context_->TakeMemory(bytes, &memory_); !refused.ok()) {
-    return writes_.Finish(std::move(refused));
+    return refuse(std::move(refused));
   }
   const auto call = shared_from_this();
   context_->pump.Register(call);
-  context_->num_preparing.fetch_add(1);
-  preparing_ = true;
   context_->pool.Post(PromptPool::LaneFor(request_->SpaceUsedLong()),
                       {[call] { call->Prepare(); },
                        [call](const absl::Status& status) { call->OnPrepareFailed(status); }});

@@ -128,11 +128,12 @@ grpc::Status ServiceContext::CheckServing() const {
   return Refusal(absl::UnavailableError("the server is draining"));
 }
 
-grpc::Status ServiceContext::CheckAdmission() const {
+grpc::Status ServiceContext::BeginPreparation() {
   if (grpc::Status serving = CheckServing(); !serving.ok()) return serving;
   // The engine, which knows how many wait and run, counts what is prepared.
   const int limit = options.engine.max_queued_requests + options.engine.max_running_requests;
-  if (num_preparing.load() < limit) return grpc::Status::OK;
+  if (num_preparing.fetch_add(1) < limit) return grpc::Status::OK;
+  num_preparing.fetch_sub(1);
   return Refusal(absl::ResourceExhaustedError(
       absl::StrCat(limit, " requests are being read, as many as can wait and run")));
 }

@@ -79,9 +79,9 @@ class ServiceContext {
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
   grpc::Status CheckServing() const;
-  // CheckServing for a request that will wait: RESOURCE_EXHAUSTED when as many are being
-  // tokenised as can wait and run.
-  grpc::Status CheckAdmission() const;
+  // CheckServing for a request that will wait, which counts in num_preparing afterwards:
+  // RESOURCE_EXHAUSTED when as many are being tokenised as can wait and run.
+  grpc::Status BeginPreparation();
   // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
   grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);
   // The status of an engine that refuses a request or document, with reason and retry delay.
