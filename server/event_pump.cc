@@ -46,6 +46,11 @@ EventPump::~EventPump() {
   thread_.join();
 }
 
+void EventPump::StopHousekeeping() {
+  MutexLock lock(&housekeeping_mu_);
+  keeps_house_ = false;
+}
+
 std::shared_ptr<EventSink> EventPump::SinkFor(std::shared_ptr<PumpTarget> target) {
   return std::make_shared<Sink>(this, std::move(target));
 }
@@ -171,6 +176,8 @@ void EventPump::Main() {
     Tick(&turn, now);
     StopFailed(&turn);
     if (!turn.keeps_house || !housekeeping_) continue;
+    MutexLock lock(&housekeeping_mu_);
+    if (!keeps_house_) continue;
     // What there was no memory for is done the next time.
     CatchErrors([&] { housekeeping_(now); }).IgnoreError();
   }

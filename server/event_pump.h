@@ -50,6 +50,9 @@ class EventPump {
   explicit EventPump(Clock clock, std::function<void(SteadyTime)> housekeeping = {});
   // Delivers what is queued, then joins.
   ~EventPump();
+  // Waits for housekeeping that runs; there is none afterwards. To be called before what it looks
+  // at goes.
+  void StopHousekeeping();
 
   // A sink for the engine whose events reach `target`; the target lives as long as the sink.
   std::shared_ptr<EventSink> SinkFor(std::shared_ptr<PumpTarget> target);
@@ -85,6 +88,8 @@ class EventPump {
 
   const Clock clock_;
   const std::function<void(SteadyTime)> housekeeping_;
+  Mutex housekeeping_mu_;  // held while it runs
+  bool keeps_house_ FOLIO_GUARDED_BY(housekeeping_mu_) = true;
   Mutex mu_;
   CondVar wake_;
   Inbox inbox_ FOLIO_GUARDED_BY(mu_);

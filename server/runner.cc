@@ -118,6 +118,7 @@ Runner::~Runner() {
   s.StopServer();
   s.metrics_listener.reset();
   s.context.pool.Stop();
+  s.context.pump.StopHousekeeping();  // it looks at the engine
   s.context.set_engine(nullptr);
   s.engine.reset();
 }

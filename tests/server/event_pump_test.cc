@@ -5,6 +5,7 @@
 
 #include <future>
 #include <new>
+#include <thread>
 
 #include "engine/base/catch_errors.h"
 
@@ -83,6 +84,26 @@ TEST(EventPump, HousekeepingThatThrowsComesAgain) {
     if (times == 2) again.set_value();
   });
   again.get_future().wait();
+}
+
+// The engine that it looks at goes after that.
+TEST(EventPump, HousekeepingIsWaitedForWhenItIsStopped) {
+  std::promise<void> began;
+  std::promise<void> may_end;
+  std::atomic<int> running{0};
+  EventPump pump(Now, [&](SteadyTime) {
+    ++running;
+    began.set_value();  // throws if there is a second time
+    may_end.get_future().wait();
+    --running;
+  });
+  began.get_future().wait();
+  std::thread stops([&] {
+    pump.StopHousekeeping();
+    EXPECT_EQ(running, 0);
+  });
+  may_end.set_value();
+  stops.join();
 }
 
 }  // namespace
