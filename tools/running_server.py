@@ -1,4 +1,5 @@
-"""Starts a folio-server on free ports and stops it again. Used by the demo, the benchmarks and the system tests."""
+"""Starts a folio-server on free ports, waits for what it does and stops it again. Used by the demo, the benchmarks and the
+system tests."""
 import json
 import os
 import pathlib
@@ -9,6 +10,15 @@ import time
 import urllib.request
 
 START_SECONDS = 120
+
+
+def wait_for(condition, what, seconds=300):
+    """Polls until the condition holds: these are other processes, there is nothing to wait on."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not reached: {what}")
+        time.sleep(0.02)
 
 
 class RunningServer:

@@ -14,7 +14,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 import urllib.request
 
@@ -23,7 +22,7 @@ import yaml
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "abuse")]
 import raw_http2 as h2  # noqa: E402
-from running_server import RunningServer  # noqa: E402
+from running_server import RunningServer, wait_for  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
 MODEL = ROOT / "models" / "folio-tiny"
@@ -36,15 +35,6 @@ def free_port():
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return one.getsockname()[1]
-
-
-def wait_for(condition, what, seconds=60):
-    """Polls until the condition holds: these are other processes, there is nothing to wait on."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not reached: {what}")
-        time.sleep(0.05)
 
 
 class RunningEnvoy:

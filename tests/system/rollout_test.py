@@ -5,25 +5,15 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from running_server import RunningServer  # noqa: E402
+from running_server import RunningServer, wait_for  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
 MODEL = ROOT / "models" / "folio-tiny"
 NUM_CALLS = 400
-
-
-def wait_for(condition, what, seconds=300):
-    """Polls until the condition holds: these are other processes, there is nothing to wait on."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not reached: {what}")
-        time.sleep(0.02)
 
 
 class RolloutTest(unittest.TestCase):

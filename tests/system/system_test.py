@@ -11,12 +11,11 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from running_server import RunningServer  # noqa: E402
+from running_server import RunningServer, wait_for  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
 MODEL = ROOT / "models" / "folio-tiny"
@@ -28,15 +27,6 @@ def haystack(repeats, key, depth=0.5):
     half = int(repeats * depth)
     needle = f"The pass key is {key}. Remember it. {key} is the pass key. "
     return (GRASS * half + needle + GRASS * (repeats - half)).strip()
-
-
-def wait_for(condition, what, seconds=300):
-    """Polls until the condition holds: these are other processes, there is nothing to wait on."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not reached: {what}")
-        time.sleep(0.02)
 
 
 class SystemTest(unittest.TestCase):
