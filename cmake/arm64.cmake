@@ -15,6 +15,9 @@ set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
 set(ENV{PKG_CONFIG_SYSROOT_DIR} ${ROOT})
 set(ENV{PKG_CONFIG_LIBDIR} ${ROOT}/usr/lib/aarch64-linux-gnu/pkgconfig)
 
+# OpenSSL has headers that differ between architectures.
+set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES ${ROOT}/usr/include/aarch64-linux-gnu)
+
 # Libraries that libraries need, when linking and when running.
 set(LIBRARIES ${ROOT}/usr/lib/aarch64-linux-gnu:${ROOT}/lib/aarch64-linux-gnu)
 set(CMAKE_EXE_LINKER_FLAGS_INIT -Wl,-rpath-link,${LIBRARIES})

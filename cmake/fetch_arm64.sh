@@ -6,7 +6,7 @@
 set -eu
 
 packages="libabsl-dev libabsl20220623 libgmock-dev libgtest-dev libpcre2-dev libpcre2-8-0
-  libprotobuf-dev libprotobuf32 libutf8proc-dev libutf8proc2 zlib1g"
+  libprotobuf-dev libprotobuf32 libssl-dev libssl3 libutf8proc-dev libutf8proc2 libxxhash-dev zlib1g"
 
 fail() {
   echo "fetch_arm64.sh: $*" >&2

@@ -14,14 +14,15 @@ ENGINE = {
     "attention": {"base", "types", "tensor"},
     "backend": {"base", "types", "tensor", "attention", "sampling"},
     "kv": {"base", "types", "tensor"},
+    "store": {"base", "types", "tensor"},
     "model": {"base", "types", "tensor", "backend"},
     "tokenizer": {"base", "model"},
     "sampling": {"base", "types"},
     "sched": {"base", "types", "tensor", "kv", "attention", "sampling"},
     "runtime": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
-                "sampling", "sched"},
+                "sampling", "sched", "store"},
     "tools": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
-              "sampling", "sched", "runtime"},
+              "sampling", "sched", "store", "runtime"},
 }
 SERVER_MAY_USE = {"runtime", "types", "tokenizer", "base"}
 NETWORK = re.compile(r"^(grpc|google/protobuf|google/rpc|prometheus|folio/v1)")

@@ -30,12 +30,14 @@ float Element(const TensorView& view, int64_t i) {
 // Reads the tensors of one checkpoint for one backend.
 class Loader {
  public:
-  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Backend* backend)
+  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Backend* backend,
+         const TensorObserver& observer)
       : config_(config),
         shape_(config.shape),
         names_(FindFamily(config.architecture)->tensors),
         checkpoint_(checkpoint),
         backend_(backend),
+        observer_(observer),
         head_order_(HeadOrder(shape_.head_dim, config.rope.rotary_dim, config.style.rotary_pairs)) {
   }
 
@@ -47,6 +49,12 @@ class Loader {
     int64_t outputs = 0;
   };
 
+  absl::StatusOr<OwnedTensor> Read(const std::string& name, const Shape& shape) const {
+    auto tensor = checkpoint_.Tensor(name, shape);
+    if (tensor.ok() && observer_) observer_(name, tensor->view);
+    return tensor;
+  }
+
   // The parts stacked by rows; with biases, if wanted.
   absl::StatusOr<LinearWeights> Linear(const std::vector<Part>& parts, int64_t inputs,
                                        bool bias) const {
@@ -55,8 +63,8 @@ class Loader {
     LinearWeights weights;
     std::vector<float> biases;
     for (const Part& part : parts) {
-      FOLIO_ASSIGN_OR_RETURN(OwnedTensor tensor, checkpoint_.Tensor(part.name + ".weight",
-                                                                    Shape{part.outputs, inputs}));
+      FOLIO_ASSIGN_OR_RETURN(OwnedTensor tensor,
+                             Read(part.name + ".weight", Shape{part.outputs, inputs}));
       views.push_back(tensor.view);
       tensors.push_back(std::move(tensor));
       if (bias) FOLIO_RETURN_IF_ERROR(Append(part.name + ".bias", part.outputs, &biases));
@@ -68,7 +76,7 @@ class Loader {
 
   // Appends a tensor of one dimension as fp32.
   absl::Status Append(const std::string& name, int64_t size, std::vector<float>* out) const {
-    FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor, checkpoint_.Tensor(name, Shape{size}));
+    FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor, Read(name, Shape{size}));
     for (int64_t i = 0; i < size; ++i) out->push_back(Element(tensor.view, i));
     return absl::OkStatus();
   }
@@ -106,6 +114,7 @@ class Loader {
   const TensorNames& names_;
   const Checkpoint& checkpoint_;
   Backend* const backend_;
+  const TensorObserver& observer_;
   const std::vector<int> head_order_;
 };
 
@@ -140,9 +149,8 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
       for (int e = 0; e < d; ++e) rows.push_back(first + OrderOf(e));
     }
     const int64_t outputs = fused ? q_size() + 2 * kv_size() : num_heads * d;
-    FOLIO_ASSIGN_OR_RETURN(
-        const OwnedTensor tensor,
-        checkpoint_.Tensor(name + ".weight", Shape{outputs, int64_t{shape_.hidden_size}}));
+    FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor,
+                           Read(name + ".weight", Shape{outputs, int64_t{shape_.hidden_size}}));
     parts.push_back(TakeRows(tensor.view, rows));
     if (!config_.style.qkv_bias) continue;
     std::vector<float> bias;
@@ -159,9 +167,8 @@ absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
   if (head_order_.empty()) {
     return Linear({{name, shape_.hidden_size}}, q_size(), config_.style.output_bias);
   }
-  FOLIO_ASSIGN_OR_RETURN(
-      const OwnedTensor tensor,
-      checkpoint_.Tensor(name + ".weight", Shape{int64_t{shape_.hidden_size}, q_size()}));
+  FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor,
+                         Read(name + ".weight", Shape{int64_t{shape_.hidden_size}, q_size()}));
   std::vector<int64_t> columns;
   for (int64_t head = 0; head < shape_.num_heads; ++head) {
     for (int e = 0; e < shape_.head_dim; ++e)
@@ -244,9 +251,9 @@ int64_t Weights::num_parameters() const {
 }
 
 absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                    Backend* backend) {
+                                    Backend* backend, const TensorObserver& observer) {
   FOLIO_RETURN_IF_ERROR(checkpoint.CheckAllTensors(config).status());
-  return Loader(config, checkpoint, backend).Load();
+  return Loader(config, checkpoint, backend, observer).Load();
 }
 
 }  // namespace folio

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -44,9 +46,13 @@ struct Weights {
   int64_t num_parameters() const;
 };
 
-// Reads and packs one matrix after the other, so that memory never holds the model twice.
-// Errors: of the checkpoint and the backend.
+// Sees a tensor of the checkpoint as it was read, by its name there.
+using TensorObserver = std::function<void(const std::string& name, const TensorView& tensor)>;
+
+// Reads and packs one matrix after the other, so that memory never holds the model twice. Every
+// tensor that is read is shown to `observer`, if there is one; a fused one may be shown several
+// times. Errors: of the checkpoint and the backend.
 absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                    Backend* backend);
+                                    Backend* backend, const TensorObserver& observer = nullptr);
 
 }  // namespace folio

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/model_tensors.h"
+#include "engine/store/fingerprint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -136,6 +138,42 @@ TEST(LoadModel, AFileThatIsCutAfterItWasOpenedIsSaid) {
   const absl::Status status = LoadWeights(*config, *checkpoint, backend.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(status.message(), HasSubstr("model.safetensors ends at byte 4000"));
+}
+
+// What identifies a model on disk is made of them.
+TEST(LoadModel, AnObserverSeesEveryTensorAsItLiesInTheFile) {
+  const test::TempDir dir;
+  test::WriteTinyModel({}, dir.path());
+  const auto config = LoadModelConfig(dir.path());
+  ASSERT_TRUE(config.ok());
+  const auto fingerprint = [&] {
+    const auto checkpoint = Checkpoint::Open(dir.path());
+    EXPECT_TRUE(checkpoint.ok());
+    TensorDigests digests;
+    const auto backend = test::NewTestBackend();
+    EXPECT_TRUE(LoadWeights(*config, *checkpoint, backend.get(),
+                            [&](const std::string& name, const TensorView& tensor) {
+                              digests.Add(name, tensor);
+                            })
+                    .ok());
+    EXPECT_EQ(digests.num_tensors(), static_cast<int64_t>(ModelTensors(*config).size()));
+    return ModelContent{"", {}, digests, 16, DType::kF32}.MakeFingerprint();
+  };
+  const Fingerprint before = fingerprint();
+  EXPECT_EQ(fingerprint(), before);
+  for (const TensorSpec& spec : ModelTensors(*config)) {
+    const int64_t offset = OffsetOf(dir.path(), spec.name);
+    std::fstream file(dir.path() + "/model.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    float value = 0;
+    file.seekg(offset);
+    file.read(reinterpret_cast<char*>(&value), sizeof(value));
+    file.close();
+    Overwrite(dir.path(), offset, value + 1);
+    EXPECT_NE(fingerprint(), before) << spec.name;
+    Overwrite(dir.path(), offset, value);
+  }
+  EXPECT_EQ(fingerprint(), before);
 }
 
 TEST(LoadModel, ABudgetThatNoMachineHasIsRefusedWithTheArithmetic) {

@@ -1,0 +1,197 @@
+#include "engine/store/segment_file.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/store/checksum.h"
+
+namespace folio {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "numbers lie in files as in memory");
+
+constexpr int64_t kBlock = 4096;
+constexpr char kMagic[8] = {'F', 'O', 'L', 'I', 'O', 'S', 'E', 'G'};
+// Beyond them a header is nonsense: 1024 layers of 1024 KV heads, 64 MiB of a slice.
+constexpr int kMaxSlices = 1 << 20;
+constexpr int64_t kMaxSliceBytes = int64_t{64} << 20;
+constexpr int64_t kMaxFirstPage = int64_t{1} << 40;
+
+// As it lies in the file.
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t kind;
+  uint32_t num_slices;
+  uint32_t num_pages;
+  uint64_t slice_bytes;
+  uint64_t first_page;
+  ContentKey key;
+  uint64_t index_checksum;
+  uint64_t header_checksum;  // of everything before
+};
+static_assert(sizeof(Header) == 88 && offsetof(Header, header_checksum) == 80);
+
+int64_t RoundedUp(int64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
+
+int64_t DataOffset(const SegmentShape& shape, int slice, int page) {
+  return kBlock + (int64_t{slice} * shape.num_pages + page) * RoundedUp(shape.slice_bytes);
+}
+size_t IndexOf(const SegmentShape& shape, int slice, int page) {
+  return static_cast<size_t>(slice) * static_cast<size_t>(shape.num_pages) +
+         static_cast<size_t>(page);
+}
+int64_t IndexOffset(const SegmentShape& shape) { return DataOffset(shape, shape.num_slices, 0); }
+int64_t IndexBytes(const SegmentShape& shape) {
+  return int64_t{shape.num_slices} * shape.num_pages * static_cast<int64_t>(sizeof(uint64_t));
+}
+
+template <typename T>
+std::span<const std::byte> BytesOf(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+Header MakeHeader(const ContentKey& key, const SegmentShape& shape, uint64_t index_checksum) {
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  header.version = kSegmentVersion;
+  header.kind = static_cast<uint32_t>(shape.kind);
+  header.num_slices = static_cast<uint32_t>(shape.num_slices);
+  header.num_pages = static_cast<uint32_t>(shape.num_pages);
+  header.slice_bytes = static_cast<uint64_t>(shape.slice_bytes);
+  header.first_page = static_cast<uint64_t>(shape.first_page);
+  header.key = key;
+  header.index_checksum = index_checksum;
+  header.header_checksum = Checksum(BytesOf(header).first(offsetof(Header, header_checksum)));
+  return header;
+}
+
+}  // namespace
+
+absl::Status SegmentShape::Check() const {
+  if (static_cast<int>(kind) < kNumSegmentKinds && num_slices >= 1 && num_slices <= kMaxSlices &&
+      slice_bytes >= 1 && slice_bytes <= kMaxSliceBytes && first_page >= 0 &&
+      first_page <= kMaxFirstPage && num_pages >= 1 && num_pages <= SegmentWriter::kMaxPages) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "no segment has ", num_pages, " pages (1 to ", SegmentWriter::kMaxPages, ") from page ",
+      first_page, " on, of ", num_slices, " slices (1 to ", kMaxSlices, ") of ", slice_bytes,
+      " bytes (1 to ", kMaxSliceBytes, "), of kind ", static_cast<int>(kind)));
+}
+
+int64_t SegmentShape::FileBytes() const { return IndexOffset(*this) + IndexBytes(*this); }
+
+absl::StatusOr<SegmentWriter> SegmentWriter::Create(FileSystem* files, const std::string& path,
+                                                    const ContentKey& key,
+                                                    const SegmentShape& shape) {
+  FOLIO_RETURN_IF_ERROR(shape.Check());
+  FOLIO_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, files->Create(path));
+  return SegmentWriter(std::move(file), key, shape);
+}
+
+SegmentWriter::SegmentWriter(std::unique_ptr<OutputFile> file, const ContentKey& key,
+                             const SegmentShape& shape)
+    : file_(std::move(file)),
+      key_(key),
+      shape_(shape),
+      checksums_(static_cast<size_t>(shape.num_slices) * static_cast<size_t>(shape.num_pages)),
+      written_(static_cast<size_t>(shape.num_pages)) {}
+
+absl::Status SegmentWriter::WritePage(int page, std::span<const std::byte* const> slices) {
+  if (page < 0 || page >= shape_.num_pages ||
+      slices.size() != static_cast<size_t>(shape_.num_slices)) {
+    return absl::InvalidArgumentError(absl::StrCat("page ", page, " of ", shape_.num_pages, ", ",
+                                                   slices.size(), " slices of ",
+                                                   shape_.num_slices));
+  }
+  for (int slice = 0; slice < shape_.num_slices; ++slice) {
+    const std::span bytes(slices[static_cast<size_t>(slice)],
+                          static_cast<size_t>(shape_.slice_bytes));
+    FOLIO_RETURN_IF_ERROR(file_->Write(DataOffset(shape_, slice, page), bytes));
+    checksums_[IndexOf(shape_, slice, page)] = Checksum(bytes);
+  }
+  written_[static_cast<size_t>(page)] = true;
+  return absl::OkStatus();
+}
+
+absl::Status SegmentWriter::Finish() {
+  const auto missing = std::find(written_.begin(), written_.end(), false);
+  if (missing != written_.end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("page ", missing - written_.begin(), " of a segment was not written"));
+  }
+  const auto index = std::as_bytes(std::span(checksums_));
+  FOLIO_RETURN_IF_ERROR(file_->Write(IndexOffset(shape_), index));
+  const Header header = MakeHeader(key_, shape_, Checksum(index));
+  FOLIO_RETURN_IF_ERROR(file_->Write(0, BytesOf(header)));
+  return file_->Sync();
+}
+
+absl::StatusOr<Segment> Segment::Open(FileSystem* files, const std::string& path,
+                                      const ContentKey& key, const SegmentShape& shape) {
+  FOLIO_RETURN_IF_ERROR(shape.Check());
+  FOLIO_ASSIGN_OR_RETURN(std::unique_ptr<StoredFile> file, files->Open(path));
+  const auto lost = [&path](const std::string& why) {
+    return absl::DataLossError(absl::StrCat(path, " ", why));
+  };
+  if (file->size_bytes() != shape.FileBytes()) {
+    return lost(absl::StrCat("has ", file->size_bytes(), " bytes instead of ", shape.FileBytes()));
+  }
+  Header header{};
+  const StoredFile::Piece head{reinterpret_cast<std::byte*>(&header), sizeof(header)};
+  FOLIO_RETURN_IF_ERROR(file->Read(0, {&head, 1}));
+  std::vector<uint64_t> checksums(static_cast<size_t>(IndexBytes(shape)) / sizeof(uint64_t));
+  const auto index = std::as_writable_bytes(std::span(checksums));
+  const StoredFile::Piece tail{index.data(), index.size()};
+  FOLIO_RETURN_IF_ERROR(file->Read(IndexOffset(shape), {&tail, 1}));
+  const Header expected = MakeHeader(key, shape, Checksum(index));
+  if (std::memcmp(&header, &expected, sizeof(header)) != 0) {
+    return lost("is not the segment that it should be: torn, or of another text, model or version");
+  }
+  return Segment(std::move(file), path, shape, std::move(checksums));
+}
+
+Segment::Segment(std::unique_ptr<StoredFile> file, std::string path, const SegmentShape& shape,
+                 std::vector<uint64_t> checksums)
+    : file_(std::move(file)),
+      path_(std::move(path)),
+      shape_(shape),
+      checksums_(std::move(checksums)) {}
+
+absl::Status Segment::Read(int slice, int page, std::span<std::byte* const> to) const {
+  const auto num_pages =
+      static_cast<int>(std::min(to.size(), size_t{SegmentWriter::kMaxPages + 1}));
+  if (slice < 0 || slice >= shape_.num_slices || page < 0 || page > shape_.num_pages - num_pages) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, " has no slice ", slice, " of pages ", page, " to ", page + num_pages));
+  }
+  // What lies between two slices is read too, so that all of it is one operation.
+  const auto slice_bytes = static_cast<size_t>(shape_.slice_bytes);
+  const size_t gap = static_cast<size_t>(RoundedUp(shape_.slice_bytes)) - slice_bytes;
+  std::array<std::byte, kBlock> unused;
+  std::array<StoredFile::Piece, 2 * SegmentWriter::kMaxPages> pieces;
+  size_t num_pieces = 0;
+  for (size_t n = 0; n < to.size(); ++n) {
+    if (n > 0 && gap > 0) pieces[num_pieces++] = {unused.data(), gap};
+    pieces[num_pieces++] = {to[n], slice_bytes};
+  }
+  FOLIO_RETURN_IF_ERROR(
+      file_->Read(DataOffset(shape_, slice, page), std::span(pieces).first(num_pieces)));
+  for (size_t n = 0; n < to.size(); ++n) {
+    const size_t at = IndexOf(shape_, slice, page) + n;
+    if (Checksum({to[n], slice_bytes}) == checksums_[at]) continue;
+    return absl::DataLossError(absl::StrCat(path_, ": slice ", slice, " of page ",
+                                            shape_.first_page + page + static_cast<int64_t>(n),
+                                            " is not what was written"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace folio

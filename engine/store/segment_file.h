@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/store/content_key.h"
+#include "engine/store/file_system.h"
+
+namespace folio {
+
+// Of the layout below. Another one is another model (ModelContent).
+inline constexpr uint32_t kSegmentVersion = 1;
+
+// What lies in a segment. The store does not look into it.
+enum class SegmentKind : uint8_t { kPages, kSinks, kSummaries, kPendingQueries };
+inline constexpr int kNumSegmentKinds = 4;
+
+// `slice` counts the slices of a page: layer * num_kv_heads + kv_head.
+struct SegmentShape {
+  SegmentKind kind = SegmentKind::kPages;
+  int num_slices = 0;
+  int64_t slice_bytes = 0;
+  // In the sequence: the segment holds pages [first_page, first_page + num_pages).
+  int64_t first_page = 0;
+  int num_pages = 0;
+
+  bool operator==(const SegmentShape&) const = default;
+  // Errors: INVALID_ARGUMENT with the limits.
+  absl::Status Check() const;
+  // Of a segment of this shape, which was checked.
+  int64_t FileBytes() const;
+};
+
+// Pages of one rendition in one file, written once and never changed:
+//   header    4 KiB: magic, version, shape, key, checksums of the index and of itself
+//   data      [slice][page], each slice of a page on a boundary of 4 KiB: the pages of a chunk lie
+//             one after the other for each layer and KV head, and are one read
+//   index     [slice][page] XXH3-64 of the data
+// Numbers are little-endian. One thread.
+class SegmentWriter {
+ public:
+  static constexpr int kMaxPages = 64;
+
+  // Errors: INVALID_ARGUMENT (shape), those of FileSystem::Create.
+  static absl::StatusOr<SegmentWriter> Create(FileSystem* files, const std::string& path,
+                                              const ContentKey& key, const SegmentShape& shape);
+
+  // The slices of page shape.first_page + `page`, num_slices of slice_bytes each; in any order of
+  // pages, each once. Errors: INVALID_ARGUMENT, those of OutputFile::Write.
+  absl::Status WritePage(int page, std::span<const std::byte* const> slices);
+  // The file is durable afterwards, its name once its directory is synced. Errors:
+  // FAILED_PRECONDITION if a page is missing. Not called: the file is no segment.
+  absl::Status Finish();
+
+ private:
+  SegmentWriter(std::unique_ptr<OutputFile> file, const ContentKey& key, const SegmentShape& shape);
+
+  std::unique_ptr<OutputFile> file_;
+  ContentKey key_;
+  SegmentShape shape_;
+  std::vector<uint64_t> checksums_;  // [slice][page]
+  std::vector<bool> written_;        // [page]
+};
+
+// A segment that is read. Every byte is verified before it is handed out. Thread-safe.
+class Segment {
+ public:
+  // Reads header and index. Errors: NOT_FOUND; DATA_LOSS if it is torn, cut, of another version or
+  // shape, or not of `key`.
+  static absl::StatusOr<Segment> Open(FileSystem* files, const std::string& path,
+                                      const ContentKey& key, const SegmentShape& shape);
+
+  // Reads one slice of pages [page, page + to.size()) of the segment, each into slice_bytes at
+  // to[i], in one operation. Errors: INVALID_ARGUMENT if there are no such; DATA_LOSS if the bytes
+  // are not those that were written, and those of StoredFile::Read; what lies at `to` then must not
+  // be used.
+  absl::Status Read(int slice, int page, std::span<std::byte* const> to) const;
+
+  const SegmentShape& shape() const { return shape_; }
+  int64_t file_bytes() const { return file_->size_bytes(); }
+
+ private:
+  Segment(std::unique_ptr<StoredFile> file, std::string path, const SegmentShape& shape,
+          std::vector<uint64_t> checksums);
+
+  std::unique_ptr<StoredFile> file_;
+  std::string path_;
+  SegmentShape shape_;
+  std::vector<uint64_t> checksums_;
+};
+
+}  // namespace folio
