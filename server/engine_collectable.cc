@@ -78,6 +78,7 @@ class EngineGauges final : public prometheus::Collectable {
   }
   void CollectDocuments(const DocumentCounts& counts) const FOLIO_REQUIRES(mu_);
   void CollectMemory(const Engine& engine, const EngineStats& stats) const FOLIO_REQUIRES(mu_);
+  void CollectDisk(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
   void CollectTokens(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
 
   const std::function<Engine*()> engine_;
@@ -95,19 +96,42 @@ void EngineGauges::CollectMemory(const Engine& engine, const EngineStats& stats)
   const double capacity = static_cast<double>(stats.kv_capacity_bytes);
   families_->push_back(
       Family("folio_kv_cache_usage_ratio", "Reserved share of the tier.", MetricType::Gauge));
-  Add(&families_->back(), capacity > 0 ? reserved / capacity : 0, {{"tier", "device"}});
+  const bool tiered = stats.kv_memory_bytes > 0;
+  const double memory = tiered ? static_cast<double>(stats.kv_memory_bytes) : capacity;
+  const double disk_used = static_cast<double>(stats.disk_used_bytes);
+  const std::string counted = tiered ? "disk" : "device";
+  Add(&families_->back(), capacity > 0 ? reserved / capacity : 0, {{"tier", counted}});
   families_->push_back(Family("folio_kv_cache_bytes", "Bytes of KV cache.", MetricType::Gauge));
   Add(&families_->back(), used, {{"tier", "device"}, {"state", "used"}});
-  Add(&families_->back(), reserved, {{"tier", "device"}, {"state", "reserved"}});
+  Add(&families_->back(), reserved, {{"tier", counted}, {"state", "reserved"}});
+  if (tiered) Add(&families_->back(), disk_used, {{"tier", "disk"}, {"state", "used"}});
   families_->push_back(
       Family("folio_kv_cache_capacity_bytes", "KV cache budget.", MetricType::Gauge));
-  Add(&families_->back(), capacity, {{"tier", "device"}});
+  Add(&families_->back(), memory, {{"tier", "device"}});
+  if (tiered) {
+    Add(&families_->back(), capacity, {{"tier", "disk"}});
+    CollectDisk(stats);
+  }
   families_->push_back(Family("folio_memory_bytes", "Memory by component.", MetricType::Gauge));
   Add(&families_->back(), static_cast<double>(engine.info().weight_bytes),
       {{"component", "weights"}});
   Add(&families_->back(), static_cast<double>(stats.kv_used_bytes), {{"component", "kv"}});
   Add(&families_->back(), static_cast<double>(stats.summary_used_bytes),
       {{"component", "chunk_summaries"}});
+}
+
+void EngineGauges::CollectDisk(const EngineStats& stats) const {
+  families_->push_back(Family("folio_kv_slices_total",
+                              "Slices of KV pages that attention has read; missed: from disk.",
+                              MetricType::Counter));
+  Add(&families_->back(), static_cast<double>(stats.slice_hits), {{"result", "hit"}});
+  Add(&families_->back(), static_cast<double>(stats.slice_misses), {{"result", "miss"}});
+  families_->push_back(Family("folio_kv_disk_read_bytes_total", "Bytes of KV pages read from disk.",
+                              MetricType::Counter));
+  Add(&families_->back(), static_cast<double>(stats.disk_read_bytes), {});
+  families_->push_back(Family("folio_kv_disk_wait_seconds_total",
+                              "Time that steps have waited for KV pages.", MetricType::Counter));
+  Add(&families_->back(), stats.disk_wait_seconds, {});
 }
 
 void EngineGauges::CollectTokens(const EngineStats& stats) const {

@@ -40,6 +40,12 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
                   "KV cache budget, like 8GiB; 0: 70 % of free memory, on a GPU 95 %")
       ->check(CLI::NonNegativeNumber)
       ->transform(kSize);
+  app->add_option("--kv-dir", engine->kv_dir,
+                  "Directory of this server alone for KV pages that find no room in memory");
+  app->add_option("--kv-disk-bytes", engine->kv_disk_bytes,
+                  "Bytes of --kv-dir, like 200GiB; 0: 90 % of what is free there")
+      ->check(CLI::NonNegativeNumber)
+      ->transform(kSize);
   app->add_option("--step-tokens", engine->step_tokens,
                   "Tokens in one engine step; 0: 512, on a GPU 2048")
       ->check(kCount);

@@ -73,6 +73,13 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   kv->set_tier("device");
   kv->set_used_bytes(stats.kv_used_bytes + stats.summary_used_bytes);
   kv->set_capacity_bytes(stats.kv_capacity_bytes);
+  if (stats.kv_memory_bytes > 0) {
+    kv->set_capacity_bytes(stats.kv_memory_bytes);
+    v1::KvUsage* disk = response->add_kv();
+    disk->set_tier("disk");
+    disk->set_used_bytes(stats.disk_used_bytes);
+    disk->set_capacity_bytes(stats.kv_capacity_bytes);
+  }
   response->set_num_requests_running(stats.running);
   response->set_num_requests_waiting(stats.waiting);
   const DocumentCounts documents = context.engine()->CountDocuments();

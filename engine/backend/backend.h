@@ -14,6 +14,7 @@
 #include "engine/types/kv_types.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/position.h"
+#include "engine/types/slice_source.h"
 
 namespace folio {
 
@@ -30,8 +31,13 @@ class PackedMatrix {
 // What the attention verbs need to know that does not change between steps.
 struct AttentionSetup {
   KvGeometry geometry;
-  FrameMemory kv;
+  SliceMemory pages;
+  // Of pages that are written, and of sinks and pending queries.
+  FrameMemory frames;
   FrameMemory summaries;
+  // Null: all slices are in memory. Attend asks it for what it reads; what other verbs read and
+  // write lies in pages that have not left memory yet.
+  SliceSource* slices = nullptr;
   // Of the checkpoint; plans may bring their own.
   Rotary rotary;
   // ALiBi: what is subtracted from a logit per token of distance, one per query head; else empty.

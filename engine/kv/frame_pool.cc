@@ -55,9 +55,9 @@ FrameId FramePool::Allocate() {
   return id;
 }
 
-void FramePool::AddRef(FrameId id) { ++refs_[id]; }
+void FramePool::AddRef(FrameId id, bool /*open*/) { ++refs_[id]; }
 
-void FramePool::Release(FrameId id) {
+void FramePool::Release(FrameId id, bool /*open*/) {
   if (--refs_[id] > 0) return;
   --used_frames_;
   if (static_cast<int64_t>(resident_.size()) * frame_bytes_ < kResidentFreeBytes) {

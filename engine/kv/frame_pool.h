@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/memory.h"
+#include "engine/kv/frames.h"
 #include "engine/types/kv_types.h"
 
 namespace folio {
@@ -13,7 +14,7 @@ namespace folio {
 // Fixed-size frames in one range of memory, with reference counts for sharing. On the host it is
 // committed by the first touch, so an unused pool costs address space only, and frames freed beyond
 // a small reserve are handed back to the system. Engine thread only.
-class FramePool {
+class FramePool final : public Frames {
  public:
   // What a frame of so many bytes takes: whole system pages, so that it can be handed back.
   static int64_t RoundedBytes(int64_t frame_bytes);
@@ -21,17 +22,17 @@ class FramePool {
   // Reserves room for `max_frames` of RoundedBytes. Errors: RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<FramePool>> Create(Memory* memory, int64_t frame_bytes,
                                                            int64_t max_frames);
-  ~FramePool();
+  ~FramePool() override;
   FramePool(const FramePool&) = delete;
   FramePool& operator=(const FramePool&) = delete;
 
   // A zeroed or reused frame with one reference, kNoFrame if the pool is full.
-  FrameId Allocate();
-  void AddRef(FrameId id);
-  void Release(FrameId id);
-
-  void Copy(FrameId from, FrameId to);
-  bool IsShared(FrameId id) const { return refs_[id] > 1; }
+  FrameId Allocate() override;
+  void AddRef(FrameId id, bool open) override;
+  void Release(FrameId id, bool open) override;
+  void Seal(FrameId) override {}
+  void Copy(FrameId from, FrameId to) override;
+  bool IsShared(FrameId id) const override { return refs_[id] > 1; }
   FrameMemory memory() const { return {base_, frame_bytes_}; }
   int64_t frame_bytes() const { return frame_bytes_; }
   int64_t used_frames() const { return used_frames_; }

@@ -1,7 +1,9 @@
 #include "engine/kv/kv_store.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
@@ -13,35 +15,80 @@ constexpr int64_t kPartialSummaries = 128;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-void AddRefs(FramePool* pool, const std::vector<FrameId>& frames) {
-  for (FrameId id : frames) pool->AddRef(id);
+// Slices that a step reads at a time at least, and as many on their way.
+constexpr int64_t kLeastWave = 32;
+
+void AddRefs(Frames* pool, const std::vector<FrameId>& frames) {
+  for (FrameId id : frames) pool->AddRef(id, true);
 }
 
-void ReleaseAll(FramePool* pool, std::vector<FrameId>* frames) {
-  for (FrameId id : *frames) pool->Release(id);
+void ReleaseAll(Frames* pool, std::vector<FrameId>* frames) {
+  for (FrameId id : *frames) pool->Release(id, true);
   frames->clear();
+}
+
+// Tokens whose pages are complete together: chunks are summarised from their keys.
+int64_t SealedTogether(const AttentionPlan& plan, int64_t page_tokens) {
+  return plan.selection.enabled() ? plan.selection.chunk_tokens : page_tokens;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geometry,
-                                                         int64_t capacity_bytes, Memory* memory) {
-  const int64_t page_bytes = FramePool::RoundedBytes(geometry.frame_bytes());
-  if (capacity_bytes < page_bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("the KV budget of ", capacity_bytes,
+                                                         int64_t memory_bytes, Memory* memory,
+                                                         const KvTiers& tiers) {
+  std::unique_ptr<KvStore> store(new KvStore(geometry, memory_bytes));
+  FOLIO_RETURN_IF_ERROR(store->CreatePools(memory));
+  if (tiers.home != nullptr) FOLIO_RETURN_IF_ERROR(store->CreateTiers(memory, tiers));
+  return store;
+}
+
+absl::Status KvStore::CreatePools(Memory* memory) {
+  page_bytes_ = FramePool::RoundedBytes(geometry_.frame_bytes());
+  if (memory_bytes_ < page_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat("the KV budget of ", memory_bytes_,
                                                    " bytes is smaller than one page of ",
-                                                   page_bytes, " bytes; raise --kv-bytes"));
+                                                   page_bytes_, " bytes; raise --kv-bytes"));
   }
   FOLIO_ASSIGN_OR_RETURN(
-      auto pages, FramePool::Create(memory, geometry.frame_bytes(), capacity_bytes / page_bytes));
+      frames_, FramePool::Create(memory, geometry_.frame_bytes(), memory_bytes_ / page_bytes_));
   const int64_t num_summaries =
-      SummaryPoolBytes(geometry, capacity_bytes, memory->commits_at_once()) /
-      FramePool::RoundedBytes(geometry.summary_frame_bytes());
-  FOLIO_ASSIGN_OR_RETURN(auto summaries,
-                         FramePool::Create(memory, geometry.summary_frame_bytes(), num_summaries));
-  return std::unique_ptr<KvStore>(new KvStore(geometry, capacity_bytes,
-                                              memory->commits_at_once() ? num_summaries : 0,
-                                              std::move(pages), std::move(summaries)));
+      SummaryPoolBytes(geometry_, memory_bytes_, memory->commits_at_once()) /
+      FramePool::RoundedBytes(geometry_.summary_frame_bytes());
+  FOLIO_ASSIGN_OR_RETURN(summaries_,
+                         FramePool::Create(memory, geometry_.summary_frame_bytes(), num_summaries));
+  if (memory->commits_at_once()) num_summary_frames_ = num_summaries;
+  pages_ = frames_.get();
+  return absl::OkStatus();
+}
+
+absl::Status KvStore::CreateTiers(Memory* memory, const KvTiers& tiers) {
+  const int64_t slot_bytes = FramePool::RoundedBytes(geometry_.slice_bytes());
+  const int num_slices = geometry_.num_slices();
+  page_bytes_ = slot_bytes * num_slices;
+  const int64_t step_bytes = (CeilDiv(tiers.step_tokens, geometry_.page_tokens) + 1) * page_bytes_;
+  holdable_bytes_ = memory_bytes_ - step_bytes - 2 * kLeastWave * slot_bytes;
+  const int64_t max_frames = tiers.home_bytes / page_bytes_;
+  if (holdable_bytes_ < page_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the KV budget of ", memory_bytes_, " bytes holds not even one step: ", step_bytes,
+        " bytes of pages that are written, ", 2 * kLeastWave * slot_bytes,
+        " of slices that are read, and a page of ", page_bytes_,
+        "; raise --kv-bytes or lower --step-tokens"));
+  }
+  if (max_frames < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv-disk-bytes of ", tiers.home_bytes,
+                                                   " is smaller than one page of ", page_bytes_,
+                                                   " bytes"));
+  }
+  FOLIO_ASSIGN_OR_RETURN(slots_, SlotCache::Create(memory, slot_bytes, memory_bytes_ / slot_bytes,
+                                                   max_frames * num_slices));
+  tiered_ = std::make_unique<TieredPages>(slots_.get(), tiers.home, num_slices, max_frames);
+  mover_ =
+      std::make_unique<TierMover>(slots_.get(), tiered_.get(), tiers.home, geometry_.num_kv_heads);
+  pages_ = tiered_.get();
+  capacity_bytes_ = max_frames * page_bytes_;
+  return absl::OkStatus();
 }
 
 int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
@@ -56,38 +103,43 @@ int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_b
   return count * frame_bytes;
 }
 
-KvStore::KvStore(const KvGeometry& geometry, int64_t capacity_bytes, int64_t num_summary_frames,
-                 std::unique_ptr<FramePool> pages, std::unique_ptr<FramePool> summaries)
-    : geometry_(geometry),
-      pending_rows_(geometry),
-      capacity_bytes_(capacity_bytes),
-      num_summary_frames_(num_summary_frames),
-      pages_(std::move(pages)),
-      summaries_(std::move(summaries)) {}
-
-int64_t KvStore::Charge(int64_t num_pages, int64_t num_summaries) const {
-  const int64_t page_bytes = num_pages * pages_->frame_bytes();
-  if (num_summary_frames_ == 0) return page_bytes + num_summaries * summaries_->frame_bytes();
+int64_t KvStore::Charge(const Needs& needs) const {
+  const int64_t summary_bytes = needs.summaries * summaries_->frame_bytes();
+  if (tiered()) {
+    const int64_t held =
+        needs.open_pages * page_bytes_ + needs.frames * frames_->frame_bytes() + summary_bytes;
+    const double share =
+        static_cast<double>(capacity_bytes_) / static_cast<double>(holdable_bytes_);
+    return std::max(needs.pages * page_bytes_,
+                    static_cast<int64_t>(std::ceil(static_cast<double>(held) * share)));
+  }
+  const int64_t frame_bytes = (needs.pages + needs.frames) * page_bytes_;
+  if (num_summary_frames_ == 0) return frame_bytes + summary_bytes;
   const int64_t share = capacity_bytes_ / num_summary_frames_ + 1;
-  return std::max(page_bytes, num_summaries * share);
+  return std::max(frame_bytes, needs.summaries * share);
 }
 
 int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,
                              int64_t shared_tokens) const {
   const int64_t page = geometry_.page_tokens;
-  int64_t num_pages = CeilDiv(total_tokens, page) - shared_tokens / page;
+  Needs needs;
+  needs.pages = CeilDiv(total_tokens, page) - shared_tokens / page;
+  // Those of the unfinished chunk, and the one behind it that a step has begun.
+  needs.open_pages = std::min(needs.pages, CeilDiv(SealedTogether(plan, page), page) + 1);
   if (plan.retention.window_tokens != kUnbounded) {
     const int64_t window = plan.retention.window_tokens - 1 + step_tokens;
-    num_pages = std::min(num_pages, CeilDiv(window, page) + 1);
+    needs.pages = std::min(needs.pages, CeilDiv(window, page) + 1);
+    needs.open_pages = needs.pages;
   }
-  num_pages += CeilDiv(std::min<int64_t>(plan.retention.num_sinks, total_tokens), page);
-  if (!plan.selection.enabled()) return Charge(num_pages, 0);
+  needs.frames = CeilDiv(std::min<int64_t>(plan.retention.num_sinks, total_tokens), page);
+  if (!plan.selection.enabled()) return Charge(needs);
   const int64_t chunk = plan.selection.chunk_tokens;
   if (NeedsQueries(plan.selection.scorer)) {
-    num_pages += pending_rows_.NumFrames(std::min(chunk, total_tokens));
+    needs.frames += pending_rows_.NumFrames(std::min(chunk, total_tokens));
   }
   const int64_t tiles = CeilDiv(total_tokens / chunk, kTile) - shared_tokens / chunk / kTile;
-  return Charge(num_pages, tiles * FramesPerSummaryTile(plan.selection));
+  needs.summaries = tiles * FramesPerSummaryTile(plan.selection);
+  return Charge(needs);
 }
 
 bool KvStore::Reserve(int64_t bytes) {
@@ -98,18 +150,24 @@ bool KvStore::Reserve(int64_t bytes) {
 
 void KvStore::Unreserve(int64_t bytes) { reserved_bytes_ -= bytes; }
 
-absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_written,
+absl::Status KvStore::WhyFull() const {
+  if (tiered() && !tiered_->home_error().ok()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "pages that cannot be written to disk fill the memory: ", tiered_->home_error().message()));
+  }
+  return absl::ResourceExhaustedError("the KV pool is out of frames although they were reserved");
+}
+
+absl::Status KvStore::GrowPrivate(Frames* pool, int64_t count, int64_t first_written,
                                   std::vector<FrameId>* frames) {
-  absl::Status full =
-      absl::ResourceExhaustedError("the KV pool is out of frames although they were reserved");
   const int64_t old_count = static_cast<int64_t>(frames->size());
   for (int64_t i = std::max<int64_t>(0, first_written); i < old_count; ++i) {
     FrameId& frame = (*frames)[i];
     if (!pool->IsShared(frame)) continue;
     const FrameId copy = pool->Allocate();
-    if (copy == kNoFrame) return full;
+    if (copy == kNoFrame) return WhyFull();
     pool->Copy(frame, copy);
-    pool->Release(frame);
+    pool->Release(frame, true);
     frame = copy;
   }
   // First, so that no frame is taken that finds no place.
@@ -118,7 +176,7 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
   }
   while (static_cast<int64_t>(frames->size()) < count) {
     const FrameId frame = pool->Allocate();
-    if (frame == kNoFrame) return full;
+    if (frame == kNoFrame) return WhyFull();
     frames->push_back(frame);
   }
   return absl::OkStatus();
@@ -126,26 +184,59 @@ absl::Status KvStore::GrowPrivate(FramePool* pool, int64_t count, int64_t first_
 
 absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
                              SequenceKv* kv) {
+  absl::Cleanup fit = [this] { FitSlots(); };
   const int64_t page = geometry_.page_tokens;
   const int64_t total = num_tokens + num_new;
   const int64_t first_written = num_tokens / page - kv->first_page;
   FOLIO_RETURN_IF_ERROR(
-      GrowPrivate(pages_.get(), CeilDiv(total, page) - kv->first_page, first_written, &kv->pages));
+      GrowPrivate(pages_, CeilDiv(total, page) - kv->first_page, first_written, &kv->pages));
   kv->num_shared_pages = std::min(kv->num_shared_pages, first_written);
   const int64_t num_sinks = std::min<int64_t>(plan.retention.num_sinks, total);
   FOLIO_RETURN_IF_ERROR(
-      GrowPrivate(pages_.get(), CeilDiv(num_sinks, page), num_tokens / page, &kv->sinks));
+      GrowPrivate(frames_.get(), CeilDiv(num_sinks, page), num_tokens / page, &kv->sinks));
   if (!plan.selection.enabled()) return absl::OkStatus();
   const int64_t chunk = plan.selection.chunk_tokens;
   if (NeedsQueries(plan.selection.scorer)) {
     // A chunk that begins in this step is written from its first token on.
     const int64_t first_token = num_tokens / chunk == total / chunk ? num_tokens % chunk : 0;
-    FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_.get(), pending_rows_.NumFrames(std::min(chunk, total)),
+    FOLIO_RETURN_IF_ERROR(GrowPrivate(frames_.get(),
+                                      pending_rows_.NumFrames(std::min(chunk, total)),
                                       pending_rows_.FrameOf(first_token), &kv->pending_queries));
   }
   const int64_t frames = FramesPerSummaryTile(plan.selection);
   return GrowPrivate(summaries_.get(), frames * CeilDiv(total / chunk, kTile),
                      frames * (num_tokens / chunk / kTile), &kv->summaries);
+}
+
+void KvStore::FitSlots() {
+  if (!tiered()) return;
+  const int64_t held = frames_->used_bytes() + summaries_->used_bytes();
+  slots_->SetLimit((memory_bytes_ - held) / slots_->slot_bytes());
+}
+
+// A window's pages are few, and gone before they would be read again.
+void KvStore::Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv) {
+  if (!tiered() || plan.retention.window_tokens != kUnbounded) return;
+  const int64_t together = SealedTogether(plan, geometry_.page_tokens);
+  const int64_t end = num_tokens / together * together / geometry_.page_tokens;
+  if (kv->open_page >= end) return;
+  if (kv->run == 0) kv->run = ++next_run_;
+  tiered_->SetRun(kv->run);
+  for (; kv->open_page < end; ++kv->open_page) {
+    tiered_->Seal(kv->pages[kv->open_page - kv->first_page]);
+  }
+}
+
+void KvStore::EndStep() {
+  if (!tiered()) return;
+  mover_->EndStep();
+  tiered_->NoteWritten(false);
+}
+
+bool KvStore::HasLostPages(const SequenceKv& kv) const {
+  if (!has_lost_pages()) return false;
+  return std::any_of(kv.pages.begin(), kv.pages.end(),
+                     [&](FrameId id) { return tiered_->IsLost(id); });
 }
 
 void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv* kv) {
@@ -156,42 +247,67 @@ void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv*
   const int64_t num_drop =
       std::min<int64_t>(keep_from - kv->first_page, static_cast<int64_t>(kv->pages.size()));
   if (num_drop <= 0) return;
-  for (int64_t i = 0; i < num_drop; ++i) pages_->Release(kv->pages[i]);
+  for (int64_t i = 0; i < num_drop; ++i) pages_->Release(kv->pages[i], true);
   kv->pages.erase(kv->pages.begin(), kv->pages.begin() + num_drop);
   kv->first_page += num_drop;
+  kv->open_page = kv->first_page;
   kv->num_shared_pages = std::max<int64_t>(0, kv->num_shared_pages - num_drop);
 }
 
 SequenceKv KvStore::Fork(const SequenceKv& kv) {
   SequenceKv fork = kv;
-  AddRefs(pages_.get(), kv.pages);
-  AddRefs(pages_.get(), kv.sinks);
-  AddRefs(pages_.get(), kv.pending_queries);
+  fork.run = 0;
+  int64_t page = kv.first_page;
+  for (const FrameId id : kv.pages) pages_->AddRef(id, page++ >= kv.open_page);
+  AddRefs(frames_.get(), kv.sinks);
+  AddRefs(frames_.get(), kv.pending_queries);
   AddRefs(summaries_.get(), kv.summaries);
   fork.num_shared_pages = static_cast<int64_t>(kv.pages.size());
   return fork;
 }
 
 void KvStore::Release(SequenceKv* kv) {
-  ReleaseAll(pages_.get(), &kv->pages);
-  ReleaseAll(pages_.get(), &kv->sinks);
-  ReleaseAll(pages_.get(), &kv->pending_queries);
+  int64_t page = kv->first_page;
+  for (const FrameId id : kv->pages) pages_->Release(id, page++ >= kv->open_page);
+  ReleaseAll(frames_.get(), &kv->sinks);
+  ReleaseAll(frames_.get(), &kv->pending_queries);
   ReleaseAll(summaries_.get(), &kv->summaries);
   *kv = SequenceKv{};
+  FitSlots();
+}
+
+SliceMemory KvStore::page_memory() const {
+  if (!tiered()) {
+    return {.base = frames_->memory().base,
+            .frame_bytes = frames_->frame_bytes(),
+            .slice_bytes = geometry_.slice_bytes()};
+  }
+  return {.base = slots_->base(),
+          .slice_bytes = slots_->slot_bytes(),
+          .slots = slots_->table(),
+          .slices_per_frame = geometry_.num_slices()};
+}
+
+int64_t KvStore::used_page_bytes() const {
+  return frames_->used_bytes() + (tiered() ? slots_->used_slots() * slots_->slot_bytes() : 0);
+}
+
+int64_t KvStore::used_home_bytes() const {
+  return tiered() ? tiered_->home_frames() * page_bytes_ : 0;
 }
 
 int64_t KvStore::OwnPageBytes(const SequenceKv& kv) const {
   const int64_t num_pages = static_cast<int64_t>(kv.pages.size()) - kv.num_shared_pages;
-  return (num_pages + static_cast<int64_t>(kv.sinks.size())) * pages_->frame_bytes();
+  return num_pages * page_bytes_ + static_cast<int64_t>(kv.sinks.size()) * frames_->frame_bytes();
 }
 
 int64_t KvStore::SharedPageBytes(const SequenceKv& kv) const {
-  return kv.num_shared_pages * pages_->frame_bytes();
+  return kv.num_shared_pages * page_bytes_;
 }
 
 int64_t KvStore::SummaryBytes(const SequenceKv& kv) const {
   return static_cast<int64_t>(kv.summaries.size()) * summaries_->frame_bytes() +
-         static_cast<int64_t>(kv.pending_queries.size()) * pages_->frame_bytes();
+         static_cast<int64_t>(kv.pending_queries.size()) * frames_->frame_bytes();
 }
 
 }  // namespace folio

@@ -7,6 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/kv/frame_pool.h"
+#include "engine/kv/page_home.h"
+#include "engine/kv/slot_cache.h"
+#include "engine/kv/tier_mover.h"
+#include "engine/kv/tiered_pages.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/kv_types.h"
 
@@ -16,24 +20,37 @@ namespace folio {
 struct SequenceKv {
   int64_t first_page = 0;  // logical index of pages[0]
   std::vector<FrameId> pages;
+  // Pages from this one on are open: written, or read otherwise than by attention.
+  int64_t open_page = 0;
+  // Of the home of pages: they follow each other there.
+  uint64_t run = 0;
   // The first so many of `pages` belong to the sequence that this one was forked from.
   int64_t num_shared_pages = 0;
   std::vector<FrameId> sinks;
   std::vector<FrameId> summaries;
-  // Of the page pool: queries that wait for their chunk to complete.
+  // Frames with queries that wait for their chunk to complete.
   std::vector<FrameId> pending_queries;
+};
+
+// A second tier, for pages.
+struct KvTiers {
+  PageHome* home = nullptr;  // borrowed
+  int64_t home_bytes = 0;
+  int step_tokens = 0;  // rows of a step, at most
 };
 
 // Owns the frames of the KV cache and of the chunk summaries, under one byte budget that is
 // reserved before it is used: the frames of what was admitted are there. Pages, sinks and pending
 // queries are frames of one pool, summaries of another; nothing of a sequence lies outside of them.
-// The only place where frames are allocated, shared, copied and freed. Engine thread only, except
-// the const functions of the geometry.
+// With a second tier pages lie there, and in memory as far as its budget goes beside what cannot
+// leave it. The only place where frames are allocated, shared, copied and freed. Engine thread
+// only, except the const functions of the geometry.
 class KvStore {
  public:
-  // Errors: INVALID_ARGUMENT if the budget holds not even one page, RESOURCE_EXHAUSTED.
+  // Errors: INVALID_ARGUMENT if a budget holds not even one page, or one step, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<KvStore>> Create(const KvGeometry& geometry,
-                                                         int64_t capacity_bytes, Memory* memory);
+                                                         int64_t memory_bytes, Memory* memory,
+                                                         const KvTiers& tiers = {});
 
   // Bytes of the pool of chunk summaries beside pages of capacity_bytes.
   static int64_t SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
@@ -55,6 +72,15 @@ class KvStore {
   absl::Status Extend(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
                       SequenceKv* kv);
 
+  // Tokens before num_tokens are in the cache: pages that are complete may leave memory.
+  void Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv);
+  // The step is finished: what it brought into memory may leave again. To be called after each
+  // step, before anything else.
+  void EndStep();
+  bool has_lost_pages() const { return tiered() && tiered_->num_lost() > 0; }
+  // Whether a page of the sequence can no longer be read. What was computed from it means nothing.
+  bool HasLostPages(const SequenceKv& kv) const;
+
   // Frees pages that no query at `next_position` or later can see.
   void Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv* kv);
 
@@ -71,31 +97,66 @@ class KvStore {
   int64_t SummaryBytes(const SequenceKv& kv) const;
 
   const KvGeometry& geometry() const { return geometry_; }
-  FrameMemory kv_memory() const { return pages_->memory(); }
+  SliceMemory page_memory() const;
+  FrameMemory frame_memory() const { return frames_->memory(); }
+  // Null: all pages are in memory.
+  SliceSource* slices() { return mover_.get(); }
+  const TierMover* mover() const { return mover_.get(); }
+  bool tiered() const { return tiered_ != nullptr; }
+  int64_t memory_bytes() const { return memory_bytes_; }
   FrameMemory summary_memory() const { return summaries_->memory(); }
+  // What Reserve can give: of memory or, with a second tier, of that.
   int64_t capacity_bytes() const { return capacity_bytes_; }
   int64_t reserved_bytes() const { return reserved_bytes_; }
-  int64_t used_page_bytes() const { return pages_->used_bytes(); }
+  // In memory.
+  int64_t used_page_bytes() const;
+  // In the second tier.
+  int64_t used_home_bytes() const;
   int64_t used_summary_bytes() const { return summaries_->used_bytes(); }
 
  private:
-  KvStore(const KvGeometry& geometry, int64_t capacity_bytes, int64_t num_summary_frames,
-          std::unique_ptr<FramePool> pages, std::unique_ptr<FramePool> summaries);
+  KvStore(const KvGeometry& geometry, int64_t memory_bytes)
+      : geometry_(geometry),
+        pending_rows_(geometry),
+        memory_bytes_(memory_bytes),
+        capacity_bytes_(memory_bytes) {}
+  absl::Status CreatePools(Memory* memory);
+  absl::Status CreateTiers(Memory* memory, const KvTiers& tiers);
 
+  // RESOURCE_EXHAUSTED: there is no frame, and why.
+  absl::Status WhyFull() const;
   // Grows `frames` to `count` entries and makes those from `first_written` on private.
-  absl::Status GrowPrivate(FramePool* pool, int64_t count, int64_t first_written,
+  absl::Status GrowPrivate(Frames* pool, int64_t count, int64_t first_written,
                            std::vector<FrameId>* frames);
-  // What frames of both pools count against the budget.
-  int64_t Charge(int64_t num_pages, int64_t num_summaries) const;
+  // Frames that a sequence holds at once.
+  struct Needs {
+    int64_t pages = 0;
+    int64_t open_pages = 0;  // of them those that cannot leave memory
+    int64_t frames = 0;      // sinks, pending queries
+    int64_t summaries = 0;
+  };
+  // What they count against the budget.
+  int64_t Charge(const Needs& needs) const;
+  // Slots get what is left of the memory.
+  void FitSlots();
 
   const KvGeometry geometry_;
   const PendingRows pending_rows_;
-  const int64_t capacity_bytes_;
+  const int64_t memory_bytes_;
+  int64_t capacity_bytes_;
+  // Tiers: of memory_bytes_ what sequences can hold beside what a step of all of them needs.
+  int64_t holdable_bytes_ = 0;
   // 0: summaries share the budget of the pages, else they have a pool of this many frames.
-  const int64_t num_summary_frames_;
+  int64_t num_summary_frames_ = 0;
+  int64_t page_bytes_ = 0;
   int64_t reserved_bytes_ = 0;
-  std::unique_ptr<FramePool> pages_;
+  uint64_t next_run_ = 0;
+  std::unique_ptr<FramePool> frames_;
   std::unique_ptr<FramePool> summaries_;
+  std::unique_ptr<SlotCache> slots_;
+  std::unique_ptr<TieredPages> tiered_;
+  std::unique_ptr<TierMover> mover_;
+  Frames* pages_ = nullptr;  // tiered_ or frames_
 };
 
 }  // namespace folio

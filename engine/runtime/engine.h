@@ -45,6 +45,11 @@ struct EngineOptions {
   // KV pages, sinks and chunk summaries together; 0: 70 % of the memory that weights and
   // activations leave of the host's, 95 % of a device's.
   int64_t kv_bytes = 0;
+  // A directory of this process alone where pages go that find no room in memory; empty: none do.
+  // CPU backend only.
+  std::string kv_dir;
+  // Bytes of it; 0: 90 % of what is free where it lies.
+  int64_t kv_disk_bytes = 0;
   // Tokens in one step, decodes included; 0: as many as keep the device busy. And the most of them
   // that one prefill may take while others wait; 0: half of them.
   int step_tokens = 0;
@@ -84,10 +89,20 @@ struct EngineStats {
   int running = 0;
   int waiting = 0;
   int64_t waiting_prefill_tokens = 0;
+  // In memory.
   int64_t kv_used_bytes = 0;
+  int64_t summary_used_bytes = 0;
+  // What admission counts: bytes in memory, or on disk where there is a --kv-dir.
   int64_t kv_reserved_bytes = 0;
   int64_t kv_capacity_bytes = 0;
-  int64_t summary_used_bytes = 0;
+  // With a --kv-dir; 0: there is none.
+  int64_t kv_memory_bytes = 0;
+  int64_t disk_used_bytes = 0;
+  // Slices of pages that attention has read: in memory, or brought there.
+  int64_t slice_hits = 0;
+  int64_t slice_misses = 0;
+  int64_t disk_read_bytes = 0;
+  double disk_wait_seconds = 0;
   int64_t steps = 0;
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;

@@ -155,11 +155,37 @@ bool EngineLoop::RunStep() {
   }
   if (step.empty()) return started_.empty() ? failures : FinishStep();
   if (!StartStep(step)) return true;
+  FailLost(step);
   const size_t keep = runner_->runs_ahead() && MayRunAhead(step) ? 1 : 0;
   while (started_.size() > keep) {
     if (!FinishStep()) return false;
   }
   return true;
+}
+
+void EngineLoop::FailLost(const std::vector<ScheduledTokens>& step) {
+  if (!store_->has_lost_pages()) return;
+  const absl::Status failed = CatchErrors([&] {
+    const absl::Status status = absl::UnavailableError(
+        "a part of the KV cache cannot be read from disk any more; ask again");
+    std::vector<RequestId> requests;
+    std::vector<Rendition*> renditions;
+    const auto add = [&](Rendition* rendition) {
+      if (rendition == nullptr || !store_->HasLostPages(rendition->sequence.kv)) return;
+      if (std::find(renditions.begin(), renditions.end(), rendition) != renditions.end()) return;
+      renditions.push_back(rendition);
+    };
+    for (const ScheduledTokens& part : step) {
+      if (!store_->HasLostPages(part.sequence->kv)) continue;
+      add(documents_.RenditionOf(part.sequence));
+      const auto request = by_sequence_.find(part.sequence);
+      if (request != by_sequence_.end()) add(request->second->rendition);
+      if (part.sequence->id != 0) requests.push_back(part.sequence->id);
+    }
+    for (Rendition* rendition : renditions) FailSequence(&rendition->sequence, status);
+    for (const RequestId id : requests) Cancel(id, status);
+  });
+  if (!failed.ok()) FailAll(failed);
 }
 
 bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
@@ -182,6 +208,7 @@ bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
   if (started.ok()) {
     Commit(step);
   } else {
+    store_->EndStep();
     for (const ScheduledTokens& part : step) FailSequence(part.sequence, started);
   }
   return started.ok();

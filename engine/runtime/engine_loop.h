@@ -128,6 +128,8 @@ class EngineLoop {
   bool MayRoomBeMadeFor(const Generation& generation) const;
   // Frees memory when it ends: a request, a scored stream, a rendition that somebody waits for.
   bool SomethingRuns() const;
+  // Ends what has read pages that are lost in the step, or would read them.
+  void FailLost(const std::vector<ScheduledTokens>& step);
   // Starts a step and commits it; false if that has thrown, which fails the sequences of the step.
   bool StartStep(const std::vector<ScheduledTokens>& step);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.

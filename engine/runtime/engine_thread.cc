@@ -68,6 +68,15 @@ void EngineThread::Publish(bool busy) {
   stats.summary_used_bytes = store_->used_summary_bytes();
   stats.kv_reserved_bytes = store_->reserved_bytes();
   stats.kv_capacity_bytes = store_->capacity_bytes();
+  if (store_->tiered()) {
+    stats.kv_memory_bytes = store_->memory_bytes();
+    stats.disk_used_bytes = store_->used_home_bytes();
+    const TierMover::Counts& moved = store_->mover()->counts();
+    stats.slice_hits = moved.hits;
+    stats.slice_misses = moved.misses;
+    stats.disk_read_bytes = moved.bytes_in;
+    stats.disk_wait_seconds = moved.seconds_waited;
+  }
   stats.steps = counters.steps;
   stats.prefill_tokens = counters.prefill_tokens;
   stats.decode_tokens = counters.decode_tokens;

@@ -15,6 +15,8 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
+#include "engine/runtime/segment_home.h"
+#include "engine/store/posix_files.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
@@ -25,6 +27,10 @@ namespace {
 // Models trained on at most this length are test models, whose chunks are small.
 constexpr int kShortTrainedLength = 1024;
 constexpr uint64_t kSyntheticSeed = 1;
+
+// Of what is free where --kv-dir lies, and the directory in it.
+constexpr double kDiskShare = 0.9;
+constexpr char kPagesDirectory[] = "pages";
 
 // Logits of the scored rows of a step.
 constexpr int64_t kScoreLogitBytes = int64_t{64} << 20;
@@ -136,18 +142,49 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   return plan;
 }
 
+// Bytes of --kv-dir that pages may take.
+absl::StatusOr<int64_t> DiskBytes(const EngineOptions& options) {
+  if (options.kv_disk_bytes > 0) return options.kv_disk_bytes;
+  std::error_code error;
+  const std::filesystem::space_info space = std::filesystem::space(options.kv_dir, error);
+  if (!error) return static_cast<int64_t>(static_cast<double>(space.available) * kDiskShare);
+  return absl::UnavailableError(absl::StrCat("cannot tell what is free in ", options.kv_dir, ": ",
+                                             error.message(), "; give --kv-disk-bytes"));
+}
+
+absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometry& geometry,
+                                   LoadedModel* model) {
+  if (options.kv_dir.empty()) return KvTiers{};
+  if (model->backend->memory()->commits_at_once()) {
+    return absl::UnimplementedError(
+        "--kv-dir is for the CPU backend; leave it out, or take "
+        "--device=cpu");
+  }
+  FOLIO_ASSIGN_OR_RETURN(model->files, OpenPosixFiles(options.kv_dir));
+  FOLIO_ASSIGN_OR_RETURN(
+      model->home,
+      SegmentHome::Create(model->files.get(), kPagesDirectory,
+                          {.num_slices = geometry.num_slices(),
+                           .slice_bytes = FramePool::RoundedBytes(geometry.slice_bytes())}));
+  FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes, DiskBytes(options));
+  return KvTiers{model->home.get(), disk_bytes, model->scheduler.step_tokens};
+}
+
 absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, LoadedModel* model) {
   const RopeModel& rope = model->config.rope;
   model->attention = {{model->config.shape.trained_length, plan.geometry.page_tokens, 0},
                       model->config.positions,
                       rope};
   FOLIO_ASSIGN_OR_RETURN(const Rotary rotary, CheckpointRotary(rope));
-  FOLIO_ASSIGN_OR_RETURN(
-      model->store, KvStore::Create(plan.geometry, plan.memory.kv_pages, model->backend->memory()));
+  FOLIO_ASSIGN_OR_RETURN(const KvTiers tiers, SetupTiers(options, plan.geometry, model));
+  FOLIO_ASSIGN_OR_RETURN(model->store, KvStore::Create(plan.geometry, plan.memory.kv_pages,
+                                                       model->backend->memory(), tiers));
   FOLIO_RETURN_IF_ERROR(model->backend->SetupAttention({
       .geometry = plan.geometry,
-      .kv = model->store->kv_memory(),
+      .pages = model->store->page_memory(),
+      .frames = model->store->frame_memory(),
       .summaries = model->store->summary_memory(),
+      .slices = model->store->slices(),
       .rotary = rotary,
       .alibi_slopes = model->config.alibi_slopes,
       .coca_query = model->config.coca_query,

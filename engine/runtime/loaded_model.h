@@ -6,11 +6,13 @@
 #include "engine/attention/attention_registry.h"
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_store.h"
+#include "engine/kv/page_home.h"
 #include "engine/model/model_config.h"
 #include "engine/model/transformer.h"
 #include "engine/model/weights.h"
 #include "engine/runtime/engine.h"
 #include "engine/sched/scheduler.h"
+#include "engine/store/file_system.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace folio {
@@ -25,6 +27,9 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
   Weights weights;
+  // Of --kv-dir: where pages go that leave memory.
+  std::unique_ptr<FileSystem> files;
+  std::unique_ptr<PageHome> home;
   std::unique_ptr<KvStore> store;
   std::unique_ptr<Transformer> transformer;
 };

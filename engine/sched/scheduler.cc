@@ -133,11 +133,13 @@ const std::vector<ScheduledTokens>& Scheduler::NextStep() {
 }
 
 void Scheduler::Commit(const std::vector<ScheduledTokens>& step) {
+  store_->EndStep();
   for (const ScheduledTokens& part : step) {
     Sequence* sequence = part.sequence;
     sequence->num_in_kv += part.num_tokens;
     sequence->num_scheduled = 0;
     store_->Trim(sequence->plan, sequence->num_in_kv, &sequence->kv);
+    store_->Seal(sequence->plan, sequence->num_in_kv, &sequence->kv);
   }
 }
 

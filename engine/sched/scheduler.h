@@ -74,7 +74,8 @@ class Scheduler {
   const std::vector<ScheduledTokens>& NextStep();
   const std::vector<Failure>& failures() const { return failures_; }
 
-  // The step ran: advances the counters and frees pages that nobody can see any more.
+  // The step ran: advances the counters, frees pages that nobody can see any more and lets those
+  // that are complete leave memory.
   void Commit(const std::vector<ScheduledTokens>& step);
 
   int num_running() const { return static_cast<int>(running_.size()); }

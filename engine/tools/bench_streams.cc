@@ -67,8 +67,8 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
   }
   const SequenceKv& kv = stream->kv;
   const DType dtype = store.geometry().dtype;
-  FOLIO_RETURN_IF_ERROR(FillFrames(store.kv_memory(), kv.pages, dtype, &kv_sample_));
-  FOLIO_RETURN_IF_ERROR(FillFrames(store.kv_memory(), kv.sinks, dtype, &kv_sample_));
+  FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.pages, dtype, &kv_sample_));
+  FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.sinks, dtype, &kv_sample_));
   FOLIO_RETURN_IF_ERROR(
       FillFrames(store.summary_memory(), kv.summaries, DType::kF32, &summary_sample_));
   stream->position = depth;

@@ -59,8 +59,10 @@ struct KvGeometry {
   int64_t key_bytes() const { return int64_t{page_tokens} * padded_key_dim() * DTypeBytes(dtype); }
   int64_t value_bytes() const { return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype); }
   int64_t slice_bytes() const { return key_bytes() + value_bytes(); }
+  int num_slices() const { return num_layers * num_kv_heads; }
+  int slice(int layer, int kv_head) const { return layer * num_kv_heads + kv_head; }
   int64_t slice_offset(int layer, int kv_head) const {
-    return (int64_t{layer} * num_kv_heads + kv_head) * slice_bytes();
+    return slice(layer, kv_head) * slice_bytes();
   }
   int64_t frame_bytes() const { return slice_bytes() * num_layers * num_kv_heads; }
   int64_t summary_tile_bytes() const { return int64_t{padded_dim} * kTile * 4; }
@@ -96,6 +98,33 @@ struct FrameMemory {
   int64_t frame_bytes = 0;
 
   std::byte* Frame(FrameId id) const { return base + int64_t{id} * frame_bytes; }
+};
+
+// One slice of a page.
+struct SliceKey {
+  FrameId frame = kNoFrame;
+  int layer = 0;
+  int kv_head = 0;
+};
+
+// In a slot table: the slice is in no slot.
+inline constexpr int32_t kNoSlot = 0;
+
+// Where the slices of pages lie. All of them are in memory: each at its place in its frame. Or some
+// are (slots != nullptr): each in the slot that the table says, which changes only between verbs
+// and in SliceSource::Need.
+struct SliceMemory {
+  std::byte* base = nullptr;
+  int64_t frame_bytes = 0;         // all in memory: of one frame
+  int64_t slice_bytes = 0;         // from one slice of a frame, or one slot, to the next
+  const int32_t* slots = nullptr;  // [frame][slice]
+  int slices_per_frame = 0;
+
+  // `slice` counts the slices of a page: layer * num_kv_heads + kv_head. REQUIRES: it is in memory.
+  std::byte* Slice(FrameId frame, int slice) const {
+    if (slots == nullptr) return base + int64_t{frame} * frame_bytes + slice * slice_bytes;
+    return base + int64_t{slots[int64_t{frame} * slices_per_frame + slice]} * slice_bytes;
+  }
 };
 
 }  // namespace folio

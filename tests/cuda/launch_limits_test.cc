@@ -28,7 +28,8 @@ class LaunchLimits : public testing::Test {
     const auto store = *KvStore::Create(geometry, int64_t{8} << 20, backend->memory());
     AttentionSetup setup;
     setup.geometry = geometry;
-    setup.kv = store->kv_memory();
+    setup.pages = store->page_memory();
+    setup.frames = store->frame_memory();
     setup.summaries = store->summary_memory();
     for (int m = 0; m < geometry.head_dim / 2; ++m) {
       setup.rotary.theta.push_back(

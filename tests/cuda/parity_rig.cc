@@ -92,7 +92,8 @@ AttentionRig::AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend>
   store_ = Take(KvStore::Create(shape.geometry(), kv_bytes, backend_->memory()));
   AttentionSetup setup;
   setup.geometry = shape.geometry();
-  setup.kv = store_->kv_memory();
+  setup.pages = store_->page_memory();
+  setup.frames = store_->frame_memory();
   setup.summaries = store_->summary_memory();
   setup.rotary.theta.assign(shape.head_dim / 2, 0.0f);
   for (int m = 0; m < shape.head_dim / 2 && !shape.alibi; ++m) {

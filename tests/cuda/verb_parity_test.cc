@@ -29,7 +29,8 @@ class VerbParity : public testing::Test {
       stores_.push_back(*KvStore::Create(shape.geometry(), 1 << 20, backend->memory()));
       AttentionSetup setup;
       setup.geometry = shape.geometry();
-      setup.kv = stores_.back()->kv_memory();
+      setup.pages = stores_.back()->page_memory();
+      setup.frames = stores_.back()->frame_memory();
       setup.summaries = stores_.back()->summary_memory();
       setup.rotary.theta.assign(shape.head_dim / 2, 0.1f);
       setup.max_step_rows = setup.max_logit_rows = 64;

@@ -76,15 +76,15 @@ TEST(KvStore, ForkSharesFramesAndCopiesTheOneItWrites) {
   auto store = MakeStore(10);
   SequenceKv origin;
   ASSERT_TRUE(store->Extend(Full(), 0, 40, &origin).ok());  // pages 0, 1 and half of page 2
-  std::memset(store->kv_memory().Frame(origin.pages[2]), 7, kFrame);
+  std::memset(store->frame_memory().Frame(origin.pages[2]), 7, kFrame);
   SequenceKv fork = store->Fork(origin);
   EXPECT_EQ(store->used_page_bytes(), 3 * kFrame);
   ASSERT_TRUE(store->Extend(Full(), 40, 1, &fork).ok());
   EXPECT_EQ(fork.pages[0], origin.pages[0]);
   EXPECT_EQ(fork.pages[1], origin.pages[1]);
   EXPECT_NE(fork.pages[2], origin.pages[2]);
-  EXPECT_EQ(0, std::memcmp(store->kv_memory().Frame(fork.pages[2]),
-                           store->kv_memory().Frame(origin.pages[2]), kFrame));
+  EXPECT_EQ(0, std::memcmp(store->frame_memory().Frame(fork.pages[2]),
+                           store->frame_memory().Frame(origin.pages[2]), kFrame));
   EXPECT_EQ(store->OwnPageBytes(fork), kFrame);
   EXPECT_EQ(store->SharedPageBytes(fork), 2 * kFrame);
   store->Release(&origin);

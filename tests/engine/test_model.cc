@@ -83,6 +83,8 @@ std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOp
   engine.cpu_isa = options.cpu_isa == "auto" ? IsaName(TestIsa()) : options.cpu_isa;
   // A device takes all of it at once.
   engine.kv_bytes = OnTestBackend() ? int64_t{16} << 20 : options.kv_bytes;
+  engine.kv_dir = options.kv_dir;
+  engine.kv_disk_bytes = options.kv_disk_bytes;
   engine.step_tokens = options.step_tokens;
   engine.prefill_share_tokens = options.step_tokens;
   engine.max_running_requests = options.step_tokens;
@@ -127,9 +129,24 @@ SequenceSlice Stream::Next(int row, int count) {
   return slice;
 }
 
+Stream::Stream(Stream&& other) noexcept
+    : model_(other.model_),
+      plan_(other.plan_),
+      kv_(std::exchange(other.kv_, {})),
+      num_tokens_(other.num_tokens_) {}
+
+Stream Stream::Fork() {
+  Stream fork(model_, plan_);
+  fork.kv_ = model_->store->Fork(kv_);
+  fork.num_tokens_ = num_tokens_;
+  return fork;
+}
+
 void Stream::Done(int count) {
   num_tokens_ += count;
+  model_->store->EndStep();
   model_->store->Trim(plan_, num_tokens_, &kv_);
+  model_->store->Seal(plan_, num_tokens_, &kv_);
 }
 
 std::vector<float> AllLogits(LoadedModel* model, const AttentionPlan& plan,

@@ -33,6 +33,9 @@ struct ModelOptions {
   int num_threads = 2;
   int64_t kv_bytes = int64_t{256} << 20;
   int step_tokens = 512;
+  // Pages find room there beside kv_bytes.
+  std::string kv_dir = "";
+  int64_t kv_disk_bytes = int64_t{1} << 30;
 };
 
 // What LoadTestModel runs on; null: the CPU backend with the kernels of TestIsa().
@@ -68,7 +71,11 @@ void WriteTinyModel(const TinyShape& shape, const std::string& dir, uint64_t see
 class Stream {
  public:
   Stream(LoadedModel* model, AttentionPlan plan) : model_(model), plan_(std::move(plan)) {}
+  Stream(Stream&& other) noexcept;
   ~Stream() { model_->store->Release(&kv_); }
+
+  // A stream that goes on from here on its own.
+  Stream Fork();
 
   // Makes room for the next `count` tokens and describes them as a slice that begins at `row`.
   SequenceSlice Next(int row, int count);

@@ -41,12 +41,12 @@ struct CpuAttentionContext {
     return qkv + int64_t{slice->row_begin + row} * (g.num_heads + 2 * g.num_kv_heads) * g.head_dim +
            int64_t{head} * g.head_dim;
   }
-  // Keys as they are stored, and values, of one slice of a page.
-  const std::byte* Keys(FrameId frame, int layer, int kv_head) const {
-    return setup->kv.Frame(frame) + geometry().slice_offset(layer, kv_head);
+  // One slice of a page, or of a copy of the first tokens: keys as they are stored, then values.
+  std::byte* PageSlice(FrameId frame, int layer, int kv_head) const {
+    return setup->pages.Slice(frame, geometry().slice(layer, kv_head));
   }
-  const std::byte* Values(FrameId frame, int layer, int kv_head) const {
-    return Keys(frame, layer, kv_head) + geometry().key_bytes();
+  std::byte* SinkSlice(FrameId frame, int layer, int kv_head) const {
+    return setup->frames.Frame(frame) + geometry().slice_offset(layer, kv_head);
   }
   float* SummaryTile(FrameId frame, int layer, int head) const {
     return reinterpret_cast<float*>(setup->summaries.Frame(frame) +

@@ -113,34 +113,47 @@ void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t
   }
 }
 
-void AttentionWorker::RunChunks(const AttentionStage& stage) {
-  const RowRange rows = CoveredRows(stage);
-  if (rows.size() == 0) return;
+int64_t AttentionWorker::NumPagesSeen(std::span<const ChosenChunk> chosen) const {
+  const int64_t w = plan().selection.chunk_tokens;
+  int64_t tokens = 0;
+  for (const ChosenChunk& c : chosen) {
+    const int64_t i = Position(c.query / group_);
+    const bool own = c.slots_after == 0;
+    tokens = std::max(tokens,
+                      own ? ViewChunks(plan().selection, i, plan().IsPromptRow(i)).own_tokens : w);
+  }
+  return (tokens + page_tokens_ - 1) / page_tokens_;
+}
+
+void AttentionWorker::BeginChunks() {
   chosen_.clear();
-  SelectChunks(rows, qkv_);
+  next_chosen_ = 0;
+  if (rows_.size() == 0) return;
+  SelectChunks(rows_, qkv_);
   std::sort(chosen_.begin(), chosen_.end());
-  RotateQueries(rows, stage, &turned_);
-  // Nothing of a plan with chunks is ever dropped: page 0 is the first.
-  const std::span<const FrameId> pages = slice().pages;
+  RotateQueries(rows_, stage(), &turned_);
   const int64_t pages_per_chunk = plan().selection.chunk_tokens / page_tokens_;
   for (size_t begin = 0; begin < chosen_.size();) {
     size_t end = begin;
     while (end < chosen_.size() && chosen_[end].chunk == chosen_[begin].chunk) ++end;
-    const std::span<const ChosenChunk> of_chunk(&chosen_[begin], end - begin);
-    const int64_t first_page = of_chunk[0].chunk * pages_per_chunk;
-    const int64_t page_after =
-        end < chosen_.size() ? chosen_[end].chunk * pages_per_chunk : first_page;
-    for (int64_t page = 0; page < pages_per_chunk; ++page) {
-      CollectVisits(of_chunk, page);
-      if (visits_.empty()) break;  // the rest of the query's own chunk
-      const bool last = page + 1 == pages_per_chunk;
-      const int64_t next =
-          last ? page_after
-               : std::min<int64_t>(first_page + page + 1, static_cast<int64_t>(pages.size()) - 1);
-      VisitPage({pages[first_page + page], pages[next], !context_->raw_keys(), true}, turned_);
+    const int64_t count = NumPagesSeen({&chosen_[begin], end - begin});
+    for (int64_t n = 0; n < count; ++n) {
+      pages_.push_back(chosen_[begin].chunk * pages_per_chunk + n);
     }
     begin = end;
   }
+}
+
+// Nothing of a plan with chunks is ever dropped: page 0 is the first.
+void AttentionWorker::VisitChunk(int64_t page, int64_t next) {
+  const int64_t pages_per_chunk = plan().selection.chunk_tokens / page_tokens_;
+  const int64_t chunk = page / pages_per_chunk;
+  while (chosen_[next_chosen_].chunk < chunk) ++next_chosen_;
+  size_t end = next_chosen_;
+  while (end < chosen_.size() && chosen_[end].chunk == chunk) ++end;
+  CollectVisits({&chosen_[next_chosen_], end - next_chosen_}, page % pages_per_chunk);
+  if (visits_.empty()) return;
+  VisitPage({Slice(page), Slice(next), !context_->raw_keys(), true});
 }
 
 }  // namespace folio

@@ -69,7 +69,7 @@ std::byte* ChunkSummarizer::PendingRow(int64_t token, int layer, int head) const
   const PendingRows rows(g);
   const int64_t row = token * rows.rows_per_token + int64_t{layer} * g.num_heads + head;
   const FrameId frame = context_->slice->pending_queries[row / rows.rows_per_frame];
-  return context_->setup->kv.Frame(frame) + row % rows.rows_per_frame * rows.row_bytes;
+  return context_->setup->frames.Frame(frame) + row % rows.rows_per_frame * rows.row_bytes;
 }
 
 void ChunkSummarizer::StoreQuery(int64_t token, int layer, int head) const {
@@ -105,7 +105,7 @@ FrameId ChunkSummarizer::Page(const Chunk& chunk, int page) const {
 }
 
 const std::byte* ChunkSummarizer::Keys(const Chunk& chunk, int page) {
-  const std::byte* keys = context_->Keys(Page(chunk, page), chunk.layer, chunk.kv_head);
+  const std::byte* keys = context_->PageSlice(Page(chunk, page), chunk.layer, chunk.kv_head);
   return page_keys_.Read(*context_, *context_->summary_rope, keys, !context_->raw_keys(), true);
 }
 
@@ -199,7 +199,7 @@ void ChunkSummarizer::MeanOutput(const Chunk& chunk) {
   for (int page = 0; page < chunk.num_pages; ++page) {
     cpu::AttendPageArgs args;
     args.k = Keys(chunk, page);
-    args.v = context_->Values(Page(chunk, page), chunk.layer, chunk.kv_head);
+    args.v = context_->PageSlice(Page(chunk, page), chunk.layer, chunk.kv_head) + g.key_bytes();
     args.next_k = args.k;
     args.next_v = args.v;
     args.dim = dim;

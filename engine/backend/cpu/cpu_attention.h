@@ -13,7 +13,9 @@ namespace folio {
 // Attention of some rows of one sequence with one KV head: the queries of the head's group
 // together, so that every page is loaded once for all that see it. Pages go in ascending order and
 // a row's arithmetic never depends on the rows beside it: any batch and any chunking gives the same
-// bits. One per thread.
+// bits. A stage of the plan is one pass over pages, or two (tokens are scored, then read); a pass
+// says which pages it reads before it visits them, so that they can be brought into memory in
+// between. One per thread, or one per block while blocks take turns.
 class AttentionWorker {
  public:
   // Tokens per block so that its running softmaxes stay in the second-level cache.
@@ -27,9 +29,24 @@ class AttentionWorker {
     int layer = 0;
   };
 
+  // A whole block, where every page is in memory.
   //   qkv  [step rows][(num_heads + 2 num_kv_heads) * head_dim]
   //   out  [step rows][num_heads * head_dim]
   void Run(const Block& block, const float* qkv, float* out);
+
+  // The same in parts: Begin; of each pass BeginPass, VisitBefore until all of its pages are
+  // visited, and EndPass; Finish. `qkv` is read until then.
+  void Begin(const Block& block, const float* qkv);
+  int num_passes() const { return static_cast<int>(passes_.size()); }
+  void BeginPass(int pass);
+  // Pages of the sequence that the pass reads, ascending; they may have been written in this step.
+  std::span<const int64_t> pages() const { return pages_; }
+  // Visits those of its pages before `end` that were not visited yet. REQUIRES: in memory.
+  void VisitBefore(int64_t end);
+  void EndPass();
+  void Finish(float* out) const;
+
+  const Block& block() const { return block_; }
 
  private:
   // One query (token and head of the group) on one page.
@@ -55,6 +72,21 @@ class AttentionWorker {
     float score;
     int64_t token;
   };
+  // A query that chooses single tokens.
+  struct TokenChoice {
+    int query = 0;
+    KeyRange candidates;
+    std::vector<ScoredToken> best;  // best first
+  };
+  // A chosen token whose value goes to row `row` of values_.
+  struct WantedToken {
+    int64_t token;
+    int row;
+  };
+  struct Pass {
+    const AttentionStage* stage;
+    bool reads_tokens;  // the second one of kTopTokens
+  };
   struct RowRange {
     int begin = 0;
     int end = 0;
@@ -68,11 +100,20 @@ class AttentionWorker {
   // to [queries][dim] = scaled queries of the rows, turned by one rotation or by their offset in
   // their page.
   void RotateQueries(RowRange rows, const AttentionStage& stage, std::vector<float>* to);
-  void RunContext(const AttentionStage& stage);
-  void RunSinks(const AttentionStage& stage);
-  void RunTopTokens(const AttentionStage& stage);
-  void RunChunks(const AttentionStage& stage);
+  void BeginContext();
+  void VisitContext(int64_t page, int64_t next);
+  void RunSinks();
 
+  // Single tokens (top_token_attention.cc).
+  void BeginTokenScores();
+  void ScoreTokens(int64_t page);
+  void BeginTokenValues();
+  void ReadTokenValues(int64_t page);
+  void FoldTokens();
+
+  // Chunks (chunk_attention.cc).
+  void BeginChunks();
+  void VisitChunk(int64_t page, int64_t next);
   // Chooses the chunks of the covered rows for every head of the group.
   void SelectChunks(RowRange rows, const float* qkv);
   void TakeOverPicks(RowRange rows);
@@ -81,23 +122,24 @@ class AttentionWorker {
   void RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked);
   // Page `page` of the chunk that `chosen`, all of one chunk, have in common.
   void CollectVisits(std::span<const ChosenChunk> chosen, int64_t page);
+  // Pages of the chunk that any of `chosen` sees.
+  int64_t NumPagesSeen(std::span<const ChosenChunk> chosen) const;
+  static void RankToken(ScoredToken token, int count, std::vector<ScoredToken>* best);
 
   struct Page {
-    FrameId frame;
-    FrameId next;  // will be visited after it
+    const std::byte* slice;
+    const std::byte* next;  // will be visited after it
     bool stored_rotated;
     bool rotated;  // wanted so
   };
-  // Folds the collected visits of one page into their queries; `queries` is the base they start
-  // from.
-  void VisitPage(const Page& page, const std::vector<float>& queries);
-  // Best tokens of [begin, end) for one query.
-  void ChooseTokens(const float* q, int64_t begin, int64_t end);
-  void RankToken(ScoredToken token);
-  // Folds one token into a running softmax.
-  void FoldToken(int64_t token, float score, float* state);
-  void WriteOutput(float* out) const;
+  // Folds the collected visits of one page into their queries.
+  void VisitPage(const Page& page);
 
+  const AttentionStage& stage() const { return *passes_[pass_].stage; }
+  const std::byte* Slice(int64_t page) const {
+    return context_->PageSlice(slice().pages[page - slice().first_page], block_.layer,
+                               block_.kv_head);
+  }
   const SequenceSlice& slice() const { return *block_.context->slice; }
   const AttentionPlan& plan() const { return *slice().plan; }
   int64_t Position(int row) const { return slice().first_position + block_.first_row + row; }
@@ -115,16 +157,25 @@ class AttentionWorker {
   int page_tokens_ = 0;
   const float* qkv_ = nullptr;
 
+  std::vector<Pass> passes_;
+  int pass_ = 0;
+  RowRange rows_;               // that the pass covers
+  std::vector<int64_t> pages_;  // that the pass reads
+  size_t next_page_ = 0;        // of pages_
   std::vector<float> raw_;      // [heads][rows][dim] queries as they are, for the choice of chunks
   std::vector<float> scaled_;   // [queries][dim] scaled, not rotated
   std::vector<float> turned_;   // [queries][dim] scaled, rotated as the stage wants
   std::vector<float> states_;   // [queries][dim + 2]
   std::vector<float> rotated_;  // [kQueryRows][dim]
   std::vector<int64_t> ends_;   // [rows] candidates of each row
-  std::vector<float> value_;    // [dim]
   std::vector<Visit> visits_;
   std::vector<ChosenChunk> chosen_;
-  std::vector<ScoredToken> tokens_;
+  size_t next_chosen_ = 0;  // of chosen_: the first one of the chunk that is visited
+  std::vector<TokenChoice> choices_;
+  size_t num_choices_ = 0;  // of choices_; the others are room
+  std::vector<WantedToken> wanted_;
+  size_t next_wanted_ = 0;
+  std::vector<float> values_;  // [wanted tokens][dim]
   PageKeys page_keys_;
   ChunkSelector selector_;
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/slice_rotations.h"
 #include "engine/backend/cpu/attention_context.h"
+#include "engine/backend/cpu/attention_waves.h"
 #include "engine/backend/cpu/chunk_summary.h"
 #include "engine/backend/cpu/cpu_attention.h"
 #include "engine/backend/cpu/cpu_matrix.h"
@@ -39,6 +40,7 @@ struct AttentionState {
   std::vector<CpuAttentionContext> contexts;  // one per slice of the step
   SharedPicks shared_picks;
   std::vector<AttentionWorker> workers;
+  AttentionWaves waves;
   std::vector<ChunkSummarizer> summarizers;
   std::vector<AttentionWorker::Block> blocks;
 };
@@ -320,6 +322,9 @@ void CpuBackend::PrepareBlocks(const StepBatch& batch, int layer) {
 
 void CpuBackend::Attend(const StepBatch& batch, int layer, const float* qkv, float* out) {
   PrepareBlocks(batch, layer);
+  if (SliceSource* slices = attention_->setup.slices; slices != nullptr) {
+    return attention_->waves.Run(attention_->blocks, slices, &pool_, qkv, out);
+  }
   pool_.ParallelFor(static_cast<int64_t>(attention_->blocks.size()), [&](int64_t task, int thread) {
     attention_->workers[thread].Run(attention_->blocks[task], qkv, out);
   });

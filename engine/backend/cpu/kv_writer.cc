@@ -59,7 +59,6 @@ class SliceWriter {
 void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, const float* qkv) {
   const KvGeometry& g = context.geometry();
   const SequenceSlice& slice = *context.slice;
-  const int64_t offset = g.slice_offset(layer, kv_head);
   const bool rotated_sinks = std::any_of(slice.plan->stages.begin(), slice.plan->stages.end(),
                                          [](const auto& s) { return SinksAreRotated(s); });
   std::array<float, kMaxHeadDim> changed;
@@ -80,11 +79,11 @@ void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, cons
       if (context.raw_keys()) of_page = key;
       if (!rotated_sinks) of_sink = key;
     }
-    SliceWriter writer(g, context.setup->kv.Frame(slice.pages[page - slice.first_page]) + offset);
+    SliceWriter writer(g, context.PageSlice(slice.pages[page - slice.first_page], layer, kv_head));
     if (token == 0) writer.Clear();
     writer.Write(token, of_page, value);
     if (position >= slice.plan->retention.num_sinks) continue;
-    SliceWriter sink(g, context.setup->kv.Frame(slice.sinks[page]) + offset);
+    SliceWriter sink(g, context.SinkSlice(slice.sinks[page], layer, kv_head));
     if (token == 0) sink.Clear();
     sink.Write(token, of_sink, value);
   }

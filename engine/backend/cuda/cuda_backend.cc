@@ -172,11 +172,11 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
       .coca_query = setup.coca_query,
       .key_bytes = g.key_bytes(),
       .slice_bytes = g.slice_bytes(),
-      .frame_bytes = setup.kv.frame_bytes,
+      .frame_bytes = setup.frames.frame_bytes,
       .summary_frame_bytes = setup.summaries.frame_bytes,
       .pending_row_bytes = pending.row_bytes,
       .pending_rows_per_frame = pending.rows_per_frame,
-      .kv = reinterpret_cast<const unsigned char*>(setup.kv.base),
+      .kv = reinterpret_cast<const unsigned char*>(setup.frames.base),
       .summaries = reinterpret_cast<unsigned char*>(setup.summaries.base),
       .alibi_slopes = setup.alibi_slopes.empty() ? nullptr : slopes_.data(),
   };

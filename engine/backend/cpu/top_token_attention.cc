@@ -1,0 +1,121 @@
+// The part of AttentionWorker that attends to chosen single tokens (LM-Infinite's middle tokens).
+#include <algorithm>
+#include <cmath>
+
+#include "engine/backend/cpu/cpu_attention.h"
+
+namespace folio {
+
+void AttentionWorker::BeginTokenScores() {
+  num_choices_ = 0;
+  RowRange choosing;
+  KeyRange scanned;
+  for (int row = rows_.begin; row < rows_.end; ++row) {
+    const int64_t i = Position(row);
+    const KeyRange keys = KeysOf(stage(), plan().retention.num_sinks, i);
+    if (!ChoosesTokens(plan().top_tokens, plan().prompt_tokens, i, block_.layer)) continue;
+    if (NumTokensTaken(plan().top_tokens, keys.size()) == 0) continue;
+    if (num_choices_ == 0) {
+      choosing.begin = row;
+      scanned = keys;
+    }
+    choosing.end = row + 1;
+    scanned = {std::min(scanned.begin, keys.begin), std::max(scanned.end, keys.end)};
+    for (int head = 0; head < group_; ++head) {
+      if (num_choices_ == choices_.size()) choices_.emplace_back();
+      TokenChoice& choice = choices_[num_choices_++];
+      choice.query = query(row, head);
+      choice.candidates = keys;
+      choice.best.clear();
+    }
+  }
+  if (num_choices_ == 0) return;
+  RotateQueries(choosing, stage(), &turned_);
+  for (int64_t page = scanned.begin / page_tokens_; page * page_tokens_ < scanned.end; ++page) {
+    pages_.push_back(page);
+  }
+}
+
+void AttentionWorker::ScoreTokens(int64_t page) {
+  const KvGeometry& g = context_->geometry();
+  const int64_t tile_bytes = int64_t{kTile} * dim_ * DTypeBytes(g.dtype);
+  const std::byte* keys = page_keys_.Read(*context_, *context_->rope, Slice(page), false, false);
+  float scores[kTile];
+  for (size_t n = 0; n < num_choices_; ++n) {
+    TokenChoice& choice = choices_[n];
+    for (int tile = 0; tile < page_tokens_ / kTile; ++tile) {
+      const int64_t first = page * page_tokens_ + tile * kTile;
+      if (first + kTile <= choice.candidates.begin || first >= choice.candidates.end) continue;
+      context_->kernels->score_tile(g.dtype, keys + tile * tile_bytes, dim_,
+                                    &turned_[int64_t{choice.query} * dim_], scores);
+      for (int lane = 0; lane < kTile; ++lane) {
+        const int64_t token = first + lane;
+        if (token < choice.candidates.begin || token >= choice.candidates.end) continue;
+        RankToken({scores[lane], token}, plan().top_tokens.count, &choice.best);
+      }
+    }
+  }
+}
+
+void AttentionWorker::RankToken(ScoredToken token, int count, std::vector<ScoredToken>* best) {
+  if (std::ssize(*best) == count) {
+    if (!(token.score > best->back().score)) return;
+    best->pop_back();
+  }
+  // Behind equal scores: the smaller index wins.
+  const auto at = std::find_if(best->begin(), best->end(),
+                               [&](const ScoredToken& other) { return other.score < token.score; });
+  best->insert(at, token);
+}
+
+void AttentionWorker::BeginTokenValues() {
+  wanted_.clear();
+  next_wanted_ = 0;
+  int row = 0;
+  for (size_t n = 0; n < num_choices_; ++n) {
+    for (const ScoredToken& token : choices_[n].best) wanted_.push_back({token.token, row++});
+  }
+  values_.assign(static_cast<size_t>(row) * dim_, 0.0f);
+  std::sort(wanted_.begin(), wanted_.end(), [](const WantedToken& a, const WantedToken& b) {
+    return a.token != b.token ? a.token < b.token : a.row < b.row;
+  });
+  for (const WantedToken& wanted : wanted_) {
+    const int64_t page = wanted.token / page_tokens_;
+    if (pages_.empty() || pages_.back() != page) pages_.push_back(page);
+  }
+}
+
+void AttentionWorker::ReadTokenValues(int64_t page) {
+  const KvGeometry& g = context_->geometry();
+  const std::byte* values = Slice(page) + g.key_bytes();
+  const int64_t end = (page + 1) * page_tokens_;
+  for (; next_wanted_ < wanted_.size() && wanted_[next_wanted_].token < end; ++next_wanted_) {
+    const WantedToken& wanted = wanted_[next_wanted_];
+    ReadValue(g, values, static_cast<int>(wanted.token % page_tokens_),
+              &values_[static_cast<size_t>(wanted.row) * dim_]);
+  }
+}
+
+// In the order of their scores, whatever the order they were read in.
+void AttentionWorker::FoldTokens() {
+  const float* value = values_.data();
+  for (size_t n = 0; n < num_choices_; ++n) {
+    const TokenChoice& choice = choices_[n];
+    const float bias = context_->setup->alibi_slopes.empty()
+                           ? 0.0f
+                           : -Slope(choice.query) * static_cast<float>(stage().distance_limit);
+    float* state = State(choice.query);
+    for (const ScoredToken& token : choice.best) {
+      const float score = token.score + bias;
+      const float max = std::max(state[dim_], score);
+      const float keep = std::exp(state[dim_] - max);
+      const float weight = std::exp(score - max);
+      for (int d = 0; d < dim_; ++d) state[d] = state[d] * keep + weight * value[d];
+      state[dim_] = max;
+      state[dim_ + 1] = state[dim_ + 1] * keep + weight;
+      value += dim_;
+    }
+  }
+}
+
+}  // namespace folio

@@ -1,0 +1,49 @@
+#include "engine/base/task_threads.h"
+
+#include <utility>
+
+namespace folio {
+
+TaskThreads::TaskThreads(int num_threads) {
+  threads_.reserve(num_threads);
+  for (int n = 0; n < num_threads; ++n) threads_.emplace_back([this] { Run(); });
+}
+
+TaskThreads::~TaskThreads() {
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+  }
+  changed_.NotifyAll();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void TaskThreads::Post(Tasks* tasks) noexcept {
+  const bool one = tasks->size() == 1;
+  {
+    MutexLock lock(&mutex_);
+    tasks_.splice(tasks_.end(), *tasks);
+  }
+  one ? changed_.NotifyOne() : changed_.NotifyAll();
+}
+
+void TaskThreads::Post(std::function<void()> task) {
+  Tasks one;
+  one.push_back(std::move(task));
+  Post(&one);
+}
+
+void TaskThreads::Run() {
+  while (true) {
+    Tasks task;
+    {
+      MutexLock lock(&mutex_);
+      while (tasks_.empty() && !stopped_) changed_.Wait(&mutex_);
+      if (tasks_.empty()) return;
+      task.splice(task.end(), tasks_, tasks_.begin());
+    }
+    task.front()();
+  }
+}
+
+}  // namespace folio

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <thread>
+#include <vector>
+
+#include "engine/base/mutex.h"
+
+namespace folio {
+
+// Threads that do tasks in the order they come, for work that waits for a disk. Tasks do not throw.
+// Thread-safe.
+class TaskThreads {
+ public:
+  // Throws std::system_error where the system has no more threads.
+  explicit TaskThreads(int num_threads);
+  // Does what was posted before it returns.
+  ~TaskThreads();
+
+  using Tasks = std::list<std::function<void()>>;
+  // Takes all of them; needs no memory.
+  void Post(Tasks* tasks) noexcept FOLIO_EXCLUDES(mutex_);
+  // Throws std::bad_alloc, and the task is not done.
+  void Post(std::function<void()> task) FOLIO_EXCLUDES(mutex_);
+
+ private:
+  void Run() FOLIO_EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  CondVar changed_;
+  Tasks tasks_ FOLIO_GUARDED_BY(mutex_);
+  bool stopped_ FOLIO_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace folio

@@ -1,0 +1,135 @@
+#include "engine/kv/tier_mover.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+
+namespace folio {
+
+TierMover::~TierMover() {
+  EndStep();
+  for (Batch& batch : late_) {
+    while (!batch.reads->Wait()) {
+    }
+  }
+  EndStep();
+}
+
+// Half for the wave that is worked on, half for the next one.
+int64_t TierMover::wave_slices() const {
+  int64_t held = pages_->slots_away_from_home();
+  for (const Batch& batch : late_) held += std::ssize(batch.slices);
+  return std::max<int64_t>(1, (slots_->limit() - held) / 2);
+}
+
+TierMover::Batch TierMover::Start(std::span<const SliceKey> slices, bool all) {
+  Batch batch;
+  std::vector<SliceRead> reads;
+  batch.slices.reserve(slices.size());
+  batch.frames.reserve(slices.size());
+  reads.reserve(slices.size());
+  absl::Cleanup give_back = [&] {
+    for (const int64_t slice : batch.slices) slots_->Forget(slice);
+  };
+  for (const SliceKey& key : slices) {
+    const int64_t slice = NumberOf(key);
+    // What is lost already is not waited for again: in no slot, it reads as zeros.
+    if (slots_->Contains(slice) || pages_->IsLost(key.frame)) continue;
+    while (!slots_->Take(slice)) {
+      if (!all || !pages_->NoteWritten(true)) break;
+    }
+    if (!slots_->Contains(slice)) break;
+    batch.slices.push_back(slice);
+    batch.frames.push_back(key.frame);
+    reads.push_back({key.frame, key.layer * kv_heads_ + key.kv_head, slots_->At(slice)});
+  }
+  if (!reads.empty()) batch.reads = home_->StartReads(std::move(reads));
+  std::move(give_back).Cancel();
+  return batch;
+}
+
+void TierMover::Lose(const Batch& batch, size_t n) {
+  std::memset(slots_->At(batch.slices[n]), 0, static_cast<size_t>(slots_->slot_bytes()));
+  pages_->MarkLost(batch.frames[n]);
+}
+
+void TierMover::Finish(Batch* batch) {
+  if (batch->reads == nullptr) return;
+  const auto start = std::chrono::steady_clock::now();
+  const bool ended = batch->reads->Wait();
+  const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
+  counts_.seconds_waited += waited.count();
+  for (size_t n = 0; n < batch->slices.size(); ++n) {
+    if (!ended || !batch->reads->status(n).ok()) Lose(*batch, n);
+  }
+  counts_.bytes_in += std::ssize(batch->slices) * slots_->slot_bytes();
+  if (!ended) GiveUp(batch);
+  batch->reads = nullptr;
+}
+
+void TierMover::GiveUp(Batch* batch) {
+  late_.reserve(late_.size() + 1);  // the only thing that may throw
+  for (size_t n = 0; n < batch->slices.size(); ++n) {
+    slots_->Pin(batch->slices[n]);
+    pages_->AddRef(batch->frames[n], false);
+  }
+  late_.push_back({batch->slices, std::move(batch->frames), std::move(batch->reads)});
+}
+
+void TierMover::Unpin() {
+  for (const int64_t slice : pinned_) slots_->Unpin(slice);
+  pinned_.clear();
+}
+
+void TierMover::Need(std::span<const SliceKey> slices) {
+  Unpin();
+  // What was hinted at is pinned by its reads; from now on it is pinned like the rest.
+  Finish(&hinted_);
+  pinned_.swap(hinted_.slices);
+  const int64_t arrived = std::ssize(pinned_);
+  hinted_ = {};
+  pinned_.reserve(pinned_.size() + slices.size());
+  for (const SliceKey& key : slices) {
+    const int64_t slice = NumberOf(key);
+    if (!slots_->Contains(slice)) continue;
+    slots_->Pin(slice);
+    pinned_.push_back(slice);
+  }
+  counts_.hits += std::ssize(pinned_) - 2 * arrived;
+  Batch missing = Start(slices, true);
+  counts_.misses += std::ssize(missing.slices) + arrived;
+  Finish(&missing);
+  pinned_.insert(pinned_.end(), missing.slices.begin(), missing.slices.end());
+  for (const SliceKey& key : slices) {
+    if (slots_->Contains(NumberOf(key))) {
+      slots_->CountUse(NumberOf(key));
+    } else {
+      pages_->MarkLost(key.frame);  // or no slot is left: the wave is larger than it may be
+    }
+  }
+}
+
+void TierMover::Hint(std::span<const SliceKey> slices) {
+  if (slices.empty()) return;
+  hinted_ = Start(slices, false);
+}
+
+void TierMover::EndStep() {
+  Unpin();
+  Finish(&hinted_);
+  for (const int64_t slice : hinted_.slices) slots_->Unpin(slice);
+  hinted_ = {};
+  std::erase_if(late_, [&](const Batch& batch) {
+    if (!batch.reads->done()) return false;
+    for (size_t n = 0; n < batch.slices.size(); ++n) {
+      slots_->Unpin(batch.slices[n]);
+      pages_->Release(batch.frames[n], false);
+    }
+    return true;
+  });
+}
+
+}  // namespace folio

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/kv/page_home.h"
+#include "engine/kv/slot_cache.h"
+#include "engine/kv/tiered_pages.h"
+#include "engine/types/slice_source.h"
+
+namespace folio {
+
+// Brings slices of pages from their home into slots, those of the next wave while the present one
+// is worked on. Engine thread only.
+class TierMover final : public SliceSource {
+ public:
+  // Borrows all three.
+  TierMover(SlotCache* slots, TieredPages* pages, PageHome* home, int kv_heads)
+      : slots_(slots), pages_(pages), home_(home), kv_heads_(kv_heads) {}
+  ~TierMover() override;
+
+  int64_t wave_slices() const override;
+  void Need(std::span<const SliceKey> slices) override;
+  void Hint(std::span<const SliceKey> slices) override;
+  // The step is finished: nothing that it needed is needed any more.
+  void EndStep();
+
+  struct Counts {
+    int64_t hits = 0;  // slices that were needed and in memory
+    int64_t misses = 0;
+    int64_t bytes_in = 0;
+    double seconds_waited = 0;
+  };
+  const Counts& counts() const { return counts_; }
+
+ private:
+  // Reads that are under way; their slots are pinned.
+  struct Batch {
+    std::vector<int64_t> slices;
+    std::vector<FrameId> frames;
+    std::unique_ptr<PendingReads> reads;
+  };
+  int64_t NumberOf(const SliceKey& key) const {
+    return pages_->SliceNumber(key.frame, key.layer * kv_heads_ + key.kv_head);
+  }
+  // Starts to read those that are in no slot. Without `all`, as far as there are slots.
+  Batch Start(std::span<const SliceKey> slices, bool all);
+  // What was read is there, or is lost.
+  void Finish(Batch* batch);
+  void Lose(const Batch& batch, size_t n);
+  // The reads do not end: nobody waits for them any more.
+  void GiveUp(Batch* batch);
+  void Unpin();
+
+  SlotCache* const slots_;
+  TieredPages* const pages_;
+  PageHome* const home_;
+  const int kv_heads_;
+  std::vector<int64_t> pinned_;  // by the last Need
+  Batch hinted_;
+  // Given up on; their slots stay pinned and their pages referenced until they end, for they are
+  // still written to.
+  std::vector<Batch> late_;
+  Counts counts_;
+};
+
+}  // namespace folio

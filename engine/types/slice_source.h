@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/types/kv_types.h"
+
+namespace folio {
+
+// Brings slices of pages into memory where not all of them are. Engine thread, while a step runs.
+class SliceSource {
+ public:
+  virtual ~SliceSource() = default;
+  // Slices that one Need may ask for, now.
+  virtual int64_t wave_slices() const = 0;
+  // Makes the slices readable (SliceMemory) until the next Need. One that is lost holds anything
+  // finite: its owner is told after the step.
+  virtual void Need(std::span<const SliceKey> slices) = 0;
+  // Will be asked for next, most likely.
+  virtual void Hint(std::span<const SliceKey> slices) = 0;
+};
+
+}  // namespace folio

@@ -1,0 +1,218 @@
+#include "engine/runtime/segment_home.h"
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/store/posix_files.h"
+#include "gtest/gtest.h"
+#include "tests/engine/test_model.h"
+
+namespace folio::test {
+namespace {
+
+constexpr int kSlices = 3;
+constexpr int64_t kSliceBytes = 4096;
+
+// A file system whose reads wait while told, or fail.
+class SlowFiles final : public FileSystem {
+ public:
+  explicit SlowFiles(std::unique_ptr<FileSystem> files) : files_(std::move(files)) {}
+
+  std::atomic<bool> hangs = false;
+  std::atomic<bool> refuses_to_create = false;
+
+  absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
+    if (refuses_to_create) return absl::ResourceExhaustedError("no space left");
+    return files_->Create(path);
+  }
+  absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
+                                                     int64_t size_bytes) override {
+    return files_->Reopen(path, size_bytes);
+  }
+  absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override {
+    auto file = files_->Open(path);
+    if (!file.ok()) return file.status();
+    return std::make_unique<Stored>(this, *std::move(file));
+  }
+  absl::Status MakeDirectory(const std::string& path) override {
+    return files_->MakeDirectory(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return files_->Rename(from, to);
+  }
+  absl::Status Remove(const std::string& path) override { return files_->Remove(path); }
+  absl::StatusOr<std::vector<DirectoryEntry>> List(const std::string& path) override {
+    return files_->List(path);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return files_->SyncDirectory(path);
+  }
+
+ private:
+  class Stored final : public StoredFile {
+   public:
+    Stored(SlowFiles* owner, std::unique_ptr<StoredFile> file)
+        : owner_(owner), file_(std::move(file)) {}
+    int64_t size_bytes() const override { return file_->size_bytes(); }
+    absl::Status Read(int64_t offset, std::span<const Piece> pieces) const override {
+      owner_->hangs.wait(true);
+      return file_->Read(offset, pieces);
+    }
+
+   private:
+    SlowFiles* const owner_;
+    const std::unique_ptr<StoredFile> file_;
+  };
+
+  const std::unique_ptr<FileSystem> files_;
+};
+
+class SegmentHomeTest : public testing::Test {
+ protected:
+  SegmentHomeTest() : files_(*OpenPosixFiles(dir_.path() + "/kv")) { Make({}); }
+
+  void Make(std::chrono::milliseconds deadline) {
+    home_.reset();
+    SegmentHomeOptions options;
+    options.num_slices = kSlices;
+    options.slice_bytes = kSliceBytes;
+    if (deadline.count() > 0) options.read_deadline = deadline;
+    home_ = *SegmentHome::Create(&files_, "pages", options);
+  }
+  // Bytes of a page that no other page has.
+  std::vector<std::byte>& Page(FrameId frame) {
+    std::vector<std::byte>& page = content_[frame];
+    if (page.empty()) page.resize(kSlices * kSliceBytes);
+    for (size_t n = 0; n < page.size(); ++n) {
+      page[n] = static_cast<std::byte>((n / 7 + 31 * static_cast<size_t>(frame)) % 251);
+    }
+    return page;
+  }
+  void Write(FrameId frame, uint64_t run) {
+    const std::byte* page = Page(frame).data();
+    home_->StartWrite(frame, run, {page, page + kSliceBytes, page + 2 * kSliceBytes});
+  }
+  // The statuses of all writes that are under way.
+  std::vector<PageHome::Written> WaitForWrites() {
+    std::vector<PageHome::Written> all;
+    std::vector<PageHome::Written> some;
+    do {
+      home_->TakeWritten(true, &some);
+      all.insert(all.end(), some.begin(), some.end());
+    } while (!some.empty());
+    return all;
+  }
+  absl::Status Read(FrameId frame, int slice, std::vector<std::byte>* to) {
+    to->assign(kSliceBytes, std::byte{0});
+    const auto reads = home_->StartReads({{frame, slice, to->data()}});
+    if (!reads->Wait()) return absl::DeadlineExceededError("given up on");
+    return reads->status(0);
+  }
+  std::string Directory() const { return dir_.path() + "/kv/pages"; }
+  int64_t NumFiles() const {
+    return std::distance(std::filesystem::directory_iterator(Directory()), {});
+  }
+
+  TempDir dir_;
+  SlowFiles files_;
+  std::map<FrameId, std::vector<std::byte>> content_;
+  std::unique_ptr<SegmentHome> home_;
+};
+
+TEST_F(SegmentHomeTest, SlicesAreReadAsTheyWereWritten) {
+  constexpr int kPages = 150;  // of two runs, three segments of the longer
+  for (FrameId frame = 0; frame < kPages; ++frame) Write(frame, frame % 10 == 0 ? 2 : 1);
+  for (const PageHome::Written& written : WaitForWrites()) EXPECT_TRUE(written.status.ok());
+  EXPECT_EQ(NumFiles(), 4);
+  std::vector<std::vector<std::byte>> got(kPages * kSlices, std::vector<std::byte>(kSliceBytes));
+  std::vector<SliceRead> reads;
+  for (int n = 0; n < kPages * kSlices; ++n) {
+    const int at = n * 7 % (kPages * kSlices);  // in no order
+    reads.push_back({at / kSlices, at % kSlices, got[at].data()});
+  }
+  const auto pending = home_->StartReads(reads);
+  ASSERT_TRUE(pending->Wait());
+  for (size_t n = 0; n < reads.size(); ++n) {
+    ASSERT_TRUE(pending->status(n).ok()) << pending->status(n);
+    const std::byte* wanted = &content_[reads[n].frame][reads[n].slice * kSliceBytes];
+    ASSERT_EQ(std::memcmp(reads[n].to, wanted, kSliceBytes), 0) << n;
+  }
+}
+
+TEST_F(SegmentHomeTest, AFileGoesWithItsLastPage) {
+  for (FrameId frame = 0; frame < 70; ++frame) Write(frame, 1);
+  WaitForWrites();
+  EXPECT_EQ(NumFiles(), 2);
+  for (FrameId frame = 0; frame < 64; ++frame) home_->Free(frame);
+  Write(100, 1);  // behind the removal
+  WaitForWrites();
+  EXPECT_EQ(NumFiles(), 1);
+  std::vector<std::byte> slice;
+  EXPECT_TRUE(Read(69, 2, &slice).ok());
+}
+
+TEST_F(SegmentHomeTest, AFlippedByteIsDataLossOfThatSliceAlone) {
+  Write(0, 1);
+  WaitForWrites();
+  {
+    std::fstream file(Directory() + "/0", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(SegmentHome::kPages * kSliceBytes + 5);  // slice 1 of page 0
+    file.put('!');
+  }
+  std::vector<std::byte> slice;
+  EXPECT_TRUE(Read(0, 0, &slice).ok());
+  EXPECT_EQ(Read(0, 1, &slice).code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(Read(0, 2, &slice).ok());
+}
+
+TEST_F(SegmentHomeTest, AFileThatIsCutIsDataLoss) {
+  Write(0, 1);
+  WaitForWrites();
+  std::filesystem::resize_file(Directory() + "/0", 100);
+  std::vector<std::byte> slice;
+  EXPECT_EQ(Read(0, 2, &slice).code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(SegmentHomeTest, AWriteThatFailsSaysSoAndCanBeTriedAgain) {
+  files_.refuses_to_create = true;
+  Write(0, 1);
+  auto written = WaitForWrites();
+  ASSERT_EQ(written.size(), 1u);
+  EXPECT_EQ(written[0].status.code(), absl::StatusCode::kResourceExhausted);
+  files_.refuses_to_create = false;
+  Write(0, 1);
+  written = WaitForWrites();
+  ASSERT_EQ(written.size(), 1u);
+  EXPECT_TRUE(written[0].status.ok());
+  std::vector<std::byte> slice;
+  ASSERT_TRUE(Read(0, 1, &slice).ok());
+  EXPECT_EQ(std::memcmp(slice.data(), &content_[0][kSliceBytes], kSliceBytes), 0);
+}
+
+TEST_F(SegmentHomeTest, AReadThatHangsIsGivenUpOn) {
+  Make(std::chrono::milliseconds(1));
+  Write(0, 1);
+  WaitForWrites();
+  files_.hangs = true;
+  std::vector<std::byte> slice(kSliceBytes);
+  const auto reads = home_->StartReads({{0, 0, slice.data()}});
+  EXPECT_FALSE(reads->Wait());
+  EXPECT_FALSE(reads->done());
+  files_.hangs = false;
+  files_.hangs.notify_all();
+  while (!reads->Wait()) {
+  }
+  EXPECT_TRUE(reads->status(0).ok());
+}
+
+TEST_F(SegmentHomeTest, WhatALastRunLeftIsRemoved) {
+  Write(0, 1);
+  WaitForWrites();
+  std::ofstream(Directory() + "/left") << "over";
+  Make({});
+  EXPECT_EQ(NumFiles(), 0);
+}
+
+}  // namespace
+}  // namespace folio::test

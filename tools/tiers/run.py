@@ -1,0 +1,40 @@
+"""Documents larger than memory (./dev tiers): each row is measured beside the same with everything in memory, in one run,
+and beside what the disk can do. `./dev tiers NAME` measures one row. Exit status 1 when an answer differs, memory exceeds its
+budget, or something is left behind."""
+import argparse
+import pathlib
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path[:0] = [str(HERE), str(ROOT / "tools")]
+
+import disk  # noqa: E402
+import larger  # noqa: E402
+
+ROWS = {"larger": larger.measure, "stream": larger.measure_stream}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="NAME", help=f"rows to measure: {', '.join(ROWS)} (default: all)")
+    parser.add_argument("--bin", default=ROOT / "build" / "release" / "bin", type=pathlib.Path)
+    parser.add_argument("--dir", type=pathlib.Path, help="directory on the disk that is to be measured (default: a temporary one)")
+    args = parser.parse_args()
+    unknown = set(args.rows) - set(ROWS)
+    if unknown:
+        parser.error(f"no row is named {', '.join(sorted(unknown))}; there are {', '.join(ROWS)}")
+    with tempfile.TemporaryDirectory(prefix="folio-tiers-", dir=args.dir) as directory:
+        limits = disk.measure(pathlib.Path(directory))
+        print(f"disk: {limits}", flush=True)
+        faults = []
+        for name in args.rows or ROWS:
+            faults += ROWS[name](args.bin, pathlib.Path(directory), limits)
+    for fault in faults:
+        print(f"FAILED: {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
