@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <set>
 #include <thread>
 
 #include "engine/store/posix_files.h"
 #include "tests/engine/memory_files.h"
 #include "tests/engine/random_owner.h"
+#include "tests/engine/test_model.h"
 
 namespace folio {
 namespace {
@@ -447,8 +447,8 @@ TEST_F(DocumentStoreTest, IsSafeForManyThreads) {
 }
 
 TEST(DocumentStoreOnDisk, HoldsDocumentsOverARestart) {
-  const std::string directory = ::testing::TempDir() + "/document_store_test";
-  std::filesystem::remove_all(directory);
+  const test::TempDir parent;
+  const std::string directory = parent.path() + "/store";
   for (int round = 0; round < 2; ++round) {
     auto files = OpenPosixFiles(directory);
     ASSERT_TRUE(files.ok()) << files.status();

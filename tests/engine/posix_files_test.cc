@@ -7,13 +7,14 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/engine/test_model.h"
+
 namespace folio {
 namespace {
 
 class PosixFilesTest : public ::testing::Test {
  protected:
-  PosixFilesTest() : directory_(::testing::TempDir() + "/posix_files_test") {
-    std::filesystem::remove_all(directory_);
+  PosixFilesTest() : directory_(parent_.path() + "/kv") {
     auto files = OpenPosixFiles(directory_);
     EXPECT_TRUE(files.ok()) << files.status();
     files_ = *std::move(files);
@@ -38,6 +39,7 @@ class PosixFilesTest : public ::testing::Test {
     return text;
   }
 
+  const test::TempDir parent_;
   const std::string directory_;
   std::unique_ptr<FileSystem> files_;
 };
@@ -116,8 +118,7 @@ TEST_F(PosixFilesTest, PathsDoNotLeaveTheDirectory) {
 }
 
 TEST_F(PosixFilesTest, NoLinkIsFollowed) {
-  const std::string outside = ::testing::TempDir() + "/posix_files_outside";
-  std::filesystem::remove_all(outside);
+  const std::string outside = parent_.path() + "/outside";
   std::filesystem::create_directory(outside);
   std::ofstream(outside + "/secret") << "secret";
   ASSERT_EQ(::symlink(outside.c_str(), (directory_ + "/link").c_str()), 0);

@@ -30,7 +30,7 @@ TEST(Sampler, SaysWhenALogitIsNotFinite) {
   const SamplingParams params;
   LogitsTask draw;
   draw.sampling = &params;
-  for (const LogitsTask& task : {draw, LogitsTask{.scored_token = 1}}) {
+  for (const LogitsTask& task : {draw, LogitsTask{.scored_token = 0}}) {
     for (const size_t size : {1, 31, 32, 33, 1000}) {
       std::vector<float> logits(size, -std::numeric_limits<float>::max());
       EXPECT_TRUE(sampler.Do(task, logits).finite);

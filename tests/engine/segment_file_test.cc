@@ -7,6 +7,7 @@
 
 #include "engine/store/posix_files.h"
 #include "tests/engine/memory_files.h"
+#include "tests/engine/test_model.h"
 
 namespace folio {
 namespace {
@@ -93,10 +94,9 @@ TEST(SegmentFile, IsReadAsItWasWritten) {
 }
 
 TEST(SegmentFile, LiesOnDiskAsInMemory) {
-  const std::string directory = ::testing::TempDir() + "/segment_file_test";
-  auto files = OpenPosixFiles(directory);
+  const test::TempDir directory;
+  auto files = OpenPosixFiles(directory.path());
   ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_TRUE((*files)->Remove("a").ok());
   ASSERT_TRUE(Write(files->get(), "a", kShape).ok());
   const auto segment = Segment::Open(files->get(), "a", Key(1), kShape);
   ASSERT_TRUE(segment.ok()) << segment.status();

@@ -31,6 +31,7 @@ const Flag kFlags[] = {
     {"--cpu-isa", "portable", "sse", FOLIO_GET(engine.cpu_isa)},
     {"--kv-dtype", "bf16", "fp64", FOLIO_GET(engine.kv_dtype)},
     {"--kv-bytes", "2KiB", "-1", FOLIO_GET(engine.kv_bytes), "2048"},
+    {"--kv-disk-bytes", "3KiB", "-1", FOLIO_GET(engine.kv_disk_bytes), "3072"},
     {"--step-tokens", "64", "-1", FOLIO_GET(engine.step_tokens)},
     {"--prefill-share-tokens", "16", "-1", FOLIO_GET(engine.prefill_share_tokens)},
     {"--listen", "localhost:7", "localhost", FOLIO_GET(listen)},
@@ -119,7 +120,8 @@ INSTANTIATE_TEST_SUITE_P(All, EachFlag, ::testing::ValuesIn(kFlags), [](const au
 
 TEST(Flags, AllAreInTheTable) {
   // Without a default, or a value.
-  std::set<std::string> known = {"--help", "--version", "--model", "--port-file", "--log-json"};
+  std::set<std::string> known = {"--help",      "--version", "--model",
+                                 "--port-file", "--kv-dir",  "--log-json"};
   for (const Flag& flag : kFlags) known.insert(flag.name);
   const std::string help = Help();
   const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");
