@@ -89,6 +89,15 @@ class Documents:
                 rates[name].append(self.ask(name, strategy)[2])
         return max(rates["disk"]) / max(rates["memory"])
 
+    def read_rate(self, strategy):
+        """Bytes per second that come from disk while an answer is made."""
+        before, started = self.disk_reads(), time.monotonic()
+        self.ask("disk", strategy)
+        return (self.disk_reads() - before) / (time.monotonic() - started)
+
+    def disk_reads(self):
+        return self.servers["disk"].metrics()["folio_kv_disk_read_bytes_total"]
+
     def resident_faults(self):
         status = pathlib.Path(f"/proc/{self.servers['disk'].process.pid}/status").read_text()
         resident = int(status.split("VmHWM:")[1].split()[0]) << 10
@@ -127,10 +136,10 @@ def measure_stream(bin_dir, directory, limits):
     with Documents(bin_dir, directory, SHORT, SHORT_MEMORY_BYTES) as documents:
         for strategy in READING_ALL:
             faults += documents.faults_of(strategy, finds_key=False)
-        rate = documents.ask("disk", "full")[2] * documents.disk_bytes() / 2  # of two renditions, one is read
+        rate = documents.read_rate("full")
         faults += documents.resident_faults()
     share = rate / limits.read
     if share < LEAST_STREAM:
         faults.append(f"less than {LEAST_STREAM} of the read rate")
-    return report("stream", f"{SHORT} tokens, full attention: {rate / 1e9:.2f} GB/s, {share:.2f} of the sequential read rate "
+    return report("stream", f"{SHORT} tokens, full attention: {rate / 1e9:.2f} GB/s, {share:.2f} of the read rate "
                             f"(goal {LEAST_STREAM})", faults)
