@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "gtest/gtest.h"
+#include "tests/engine/fake_home.h"
 
 namespace folio {
 namespace {
@@ -43,6 +44,23 @@ TEST(KvStore, HoldsOnePagePerSixteenTokens) {
   EXPECT_EQ(store->used_page_bytes(), 2 * kFrame);
   store->Release(&kv);
   EXPECT_EQ(store->used_page_bytes(), 0);
+}
+
+// A chunk is summarised from the keys of all its pages: they leave memory together.
+TEST(KvStore, PagesOfAnUnfinishedChunkDoNotLeaveMemory) {
+  test::FakeHome home(1, kFrame);
+  const KvTiers tiers{.home = &home, .home_bytes = 100 * kFrame, .step_tokens = 64};
+  auto store = *KvStore::Create(kGeometry, 200 * kFrame, HostMemory(), tiers);
+  AttentionPlan plan = Full();
+  plan.selection.chunk_tokens = 32;
+  SequenceKv kv;
+  ASSERT_TRUE(store->Extend(plan, 0, 60, &kv).ok());
+  store->Seal(plan, 60, &kv);
+  EXPECT_EQ(home.num_writing(), 2u);  // of 3 whole pages, and a part of one
+  ASSERT_TRUE(store->Extend(plan, 60, 4, &kv).ok());
+  store->Seal(plan, 64, &kv);
+  EXPECT_EQ(home.num_writing(), 4u);
+  store->Release(&kv);
 }
 
 TEST(KvStore, TrimKeepsJustWhatTheNextQuerySees) {

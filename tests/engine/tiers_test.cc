@@ -80,6 +80,11 @@ TEST_F(Tiers, MiddleTokensAreFetched) {
   ExpectSameBits({"lm_infinite", {{"top_tokens", 5}, {"top_from_layer", 0}, {"top_all_rows", 1}}});
 }
 
+// Their keys are read once more when the chunk is complete, several steps after they were written.
+TEST_F(Tiers, ChunksOfSeveralPagesStayUntilTheyAreSummarised) {
+  ExpectSameBits({"long_heads", {{"chunk_size", 32}}});
+}
+
 TEST_F(Tiers, MemoryHoldsItsBudgetAndTheRestIsOnDisk) {
   const auto tokens = RandomTokens(kTokens, 64, 3);
   const AttentionPlan plan = Plan({"full", {}});
