@@ -182,6 +182,17 @@ absl::Status Client::DeleteDocument(const std::string& document_id, const CallOp
                    &response);
 }
 
+absl::StatusOr<v1::Document> Client::SaveDocument(const std::string& document_id,
+                                                  const CallOptions& options) {
+  v1::SaveDocumentRequest request;
+  request.set_document_id(document_id);
+  v1::Document response;
+  const absl::Status status =
+      CallUnary(*stubs_->documents, &Stubs::Documents::SaveDocument, options, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
 absl::StatusOr<std::vector<uint32_t>> Client::Tokenize(const std::string& text, bool add_bos,
                                                        const CallOptions& options) {
   v1::TokenizeRequest request;

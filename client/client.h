@@ -81,6 +81,9 @@ class Client {
   // All documents, ordered by id; reads page after page.
   absl::StatusOr<std::vector<v1::Document>> ListDocuments(const CallOptions& options = {});
   absl::Status DeleteDocument(const std::string& document_id, const CallOptions& options = {});
+  // Waits until the server has the document on disk.
+  absl::StatusOr<v1::Document> SaveDocument(const std::string& document_id,
+                                            const CallOptions& options = {});
 
   absl::StatusOr<std::vector<uint32_t>> Tokenize(const std::string& text, bool add_bos,
                                                  const CallOptions& options = {});

@@ -2,6 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <memory>
+
 #include "absl/functional/function_ref.h"
 #include "engine/base/catch_errors.h"
 #include "server/status_mapping.h"
@@ -26,7 +28,9 @@ Reactor* BeginCall(absl::FunctionRef<Reactor*()> begin) noexcept {
   Reactor* reactor = nullptr;
   const absl::Status begun = CatchErrors([&] { reactor = begin(); });
   if (begun.ok()) return reactor;
-  CatchErrors([&] { reactor = new EndedCall<Reactor>(ToGrpcStatus(begun)); }).IgnoreError();
+  CatchErrors([&] {
+    reactor = std::make_unique<EndedCall<Reactor>>(ToGrpcStatus(begun)).release();
+  }).IgnoreError();
   return reactor;
 }
 

@@ -11,6 +11,8 @@
 namespace folio::server {
 namespace {
 
+constexpr int64_t kMicroseconds = 1000000;  // in a second
+
 std::string FreshToken() {
   std::random_device random;
   std::string token;
@@ -21,12 +23,36 @@ std::string FreshToken() {
 }  // namespace
 
 DocumentUpload::DocumentUpload(std::string name, std::string given_token, Surroundings surroundings)
+    : DocumentUpload(std::move(name), given_token.empty() ? FreshToken() : std::move(given_token),
+                     std::time(nullptr), std::move(surroundings)) {}
+
+DocumentUpload::DocumentUpload(const StoredText& stored, Surroundings surroundings)
+    : DocumentUpload(stored.name, stored.upload_token,
+                     static_cast<std::time_t>(stored.created_us / kMicroseconds),
+                     std::move(surroundings)) {
+  MutexLock lock(&mu_);
+  size_bytes_ = static_cast<uint64_t>(stored.num_bytes);
+}
+
+DocumentUpload::DocumentUpload(std::string name, std::string its_token, std::time_t created,
+                               Surroundings surroundings)
     : display_name(std::move(name)),
-      token(given_token.empty() ? FreshToken() : std::move(given_token)),
+      token(std::move(its_token)),
+      create_time(created),
       surroundings_(std::move(surroundings)),
       text_(surroundings_.tokenizer),
       held_text_(*surroundings_.memory->Take(0)),
       last_byte_(surroundings_.clock()) {}
+
+StoredText DocumentUpload::stored_text() const {
+  return {display_name, token, int64_t{create_time} * kMicroseconds,
+          static_cast<int64_t>(size_bytes())};
+}
+
+void DocumentUpload::OnTokensRead(std::span<const int32_t> tokens) {
+  MutexLock lock(&mu_);
+  if (num_tokens_ == 0) NoteOffsets(tokens);
+}
 
 bool DocumentUpload::HasToken(std::string_view other) const {
   return other.size() == token.size() &&
@@ -69,9 +95,13 @@ void DocumentUpload::NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) 
   MutexLock lock(&mu_);
   last_byte_ = surroundings_.clock();
   size_bytes_ += num_bytes;
-  for (const int32_t token : *tokens) {
+  NoteOffsets(*tokens);
+}
+
+void DocumentUpload::NoteOffsets(std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) {
     if (num_tokens_++ % kOffsetStride == 0) byte_offsets_.push_back(num_piece_bytes_);
-    num_piece_bytes_ += tokenizer.pieces()[token].text.size();
+    num_piece_bytes_ += surroundings_.tokenizer.pieces()[token].text.size();
   }
 }
 

@@ -5,6 +5,7 @@
 #include <ctime>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,6 +41,11 @@ class DocumentUpload final : public DocumentAttachment {
   };
   // An empty token is replaced by a random one.
   DocumentUpload(std::string name, std::string token, Surroundings surroundings);
+  // Of a document that was stored, whose text is whole.
+  DocumentUpload(const StoredText& stored, Surroundings surroundings);
+
+  StoredText stored_text() const override;
+  void OnTokensRead(std::span<const int32_t> tokens) override;
 
   // Of a document that the server has opened.
   static std::shared_ptr<DocumentUpload> Of(const DocumentInfo& document) {
@@ -49,7 +55,7 @@ class DocumentUpload final : public DocumentAttachment {
   const std::string display_name;
   // What a connection must know to go on with the text.
   const std::string token;
-  const std::time_t create_time = std::time(nullptr);
+  const std::time_t create_time;
 
   // Held for a whole part: parts are tokenised and appended one after the other. Prompt pool
   // threads only.
@@ -89,6 +95,9 @@ class DocumentUpload final : public DocumentAttachment {
   int64_t MemoryFor(size_t held_bytes) const;
   // Puts BOS in front of the first tokens and notes where they begin.
   void NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) FOLIO_REQUIRES(work_mu);
+  void NoteOffsets(std::span<const int32_t> tokens) FOLIO_REQUIRES(mu_);
+  DocumentUpload(std::string name, std::string token, std::time_t created,
+                 Surroundings surroundings);
 
   const Surroundings surroundings_;
   StreamingTokenizer text_ FOLIO_GUARDED_BY(work_mu);

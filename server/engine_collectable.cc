@@ -79,6 +79,7 @@ class EngineGauges final : public prometheus::Collectable {
   void CollectDocuments(const DocumentCounts& counts) const FOLIO_REQUIRES(mu_);
   void CollectMemory(const Engine& engine, const EngineStats& stats) const FOLIO_REQUIRES(mu_);
   void CollectDisk(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
+  void CollectStore(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
   void CollectTokens(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
 
   const std::function<Engine*()> engine_;
@@ -111,6 +112,7 @@ void EngineGauges::CollectMemory(const Engine& engine, const EngineStats& stats)
   if (tiered) {
     Add(&families_->back(), capacity, {{"tier", "disk"}});
     CollectDisk(stats);
+    CollectStore(stats);
   }
   families_->push_back(Family("folio_memory_bytes", "Memory by component.", MetricType::Gauge));
   Add(&families_->back(), static_cast<double>(engine.info().weight_bytes),
@@ -132,6 +134,27 @@ void EngineGauges::CollectDisk(const EngineStats& stats) const {
   families_->push_back(Family("folio_kv_disk_wait_seconds_total",
                               "Time that steps have waited for KV pages.", MetricType::Counter));
   Add(&families_->back(), stats.disk_wait_seconds, {});
+}
+
+void EngineGauges::CollectStore(const EngineStats& stats) const {
+  std::vector<MetricFamily>* const families = families_;
+  const auto add = [families](const char* name, const char* help, MetricType type, int64_t value,
+                              Labels labels) {
+    families->push_back(Family(name, help, type));
+    Add(&families->back(), static_cast<double>(value), std::move(labels));
+  };
+  add("folio_stored_documents", "Documents on disk.", MetricType::Gauge, stats.stored_documents,
+      {});
+  add("folio_stored_bytes", "Bytes of stored documents, with what is deleted and quarantined.",
+      MetricType::Gauge, stats.stored_bytes, {});
+  add("folio_document_saves_total", "Documents that were written to disk, or could not be.",
+      MetricType::Counter, stats.document_saves, {{"result", "ok"}});
+  Add(&families_->back(), static_cast<double>(stats.document_save_failures),
+      {{"result", "failed"}});
+  add("folio_document_loads_total", "Stored documents that a question brought into memory.",
+      MetricType::Counter, stats.document_loads, {});
+  add("folio_documents_quarantined_total", "Damaged documents and caches found on disk.",
+      MetricType::Counter, stats.documents_quarantined, {});
 }
 
 void EngineGauges::CollectTokens(const EngineStats& stats) const {

@@ -41,9 +41,14 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
       ->check(CLI::NonNegativeNumber)
       ->transform(kSize);
   app->add_option("--kv-dir", engine->kv_dir,
-                  "Directory of this server alone for KV pages that find no room in memory");
+                  "Directory of this server alone: KV pages that find no room in memory, and "
+                  "documents that outlive the process");
   app->add_option("--kv-disk-bytes", engine->kv_disk_bytes,
-                  "Bytes of --kv-dir, like 200GiB; 0: 90 % of what is free there")
+                  "Bytes of --kv-dir for pages, like 200GiB; 0: 45 % of what is free there")
+      ->check(CLI::NonNegativeNumber)
+      ->transform(kSize);
+  app->add_option("--store-bytes", engine->store_bytes,
+                  "Bytes of --kv-dir for stored documents; 0: 45 % of what is free there")
       ->check(CLI::NonNegativeNumber)
       ->transform(kSize);
   app->add_option("--step-tokens", engine->step_tokens,

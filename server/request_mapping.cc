@@ -307,6 +307,9 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   *document->mutable_position() = ToProto(info.attention.position);
   document->set_device_kv_bytes(static_cast<uint64_t>(info.kv_bytes));
   document->set_summary_bytes(static_cast<uint64_t>(info.summary_bytes));
+  document->set_saved(info.saved);
+  document->set_stored_bytes(static_cast<uint64_t>(info.stored_bytes));
+  document->set_save_error(std::string(info.save_error.message()));
   const DocumentUpload& upload = *DocumentUpload::Of(info);
   document->set_display_name(upload.display_name);
   document->mutable_create_time()->set_seconds(upload.create_time);

@@ -224,7 +224,11 @@ absl::Status Runner::LoadModel() {
   State& s = *state_;
   const auto start = std::chrono::steady_clock::now();
   return StatusOf([&]() -> absl::Status {
-    FOLIO_ASSIGN_OR_RETURN(s.engine, s.factory(s.options.engine));
+    EngineOptions engine = s.options.engine;
+    engine.restore_attachment = [&s](const StoredText& stored, const Tokenizer& tokenizer) {
+      return std::make_shared<DocumentUpload>(stored, s.context.ForUploads(tokenizer));
+    };
+    FOLIO_ASSIGN_OR_RETURN(s.engine, s.factory(engine));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     s.metrics.OnModelLoaded(s.engine->info(), seconds.count());
     s.context.set_engine(s.engine.get());

@@ -157,6 +157,10 @@ grpc::Status ServiceContext::TakeMemory(int64_t bytes, MemoryBudget::Share* shar
        never ? std::chrono::milliseconds(0) : std::max(RetryDelay(), kMemoryRetry)});
 }
 
+DocumentUpload::Surroundings ServiceContext::ForUploads(const Tokenizer& tokenizer) {
+  return {tokenizer, &memory, clock, std::chrono::seconds(options.requests.upload_expiry_seconds)};
+}
+
 grpc::Status ServiceContext::Refusal(const absl::Status& status) const {
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:

@@ -10,6 +10,7 @@
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
+#include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/heartbeat.h"
 #include "server/liveness.h"
@@ -84,6 +85,7 @@ class ServiceContext {
   grpc::Status BeginPreparation();
   // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
   grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);
+  DocumentUpload::Surroundings ForUploads(const Tokenizer& tokenizer);
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;
 

@@ -8,6 +8,7 @@
 #include "server/generate_call.h"
 #include "server/methods.h"
 #include "server/request_mapping.h"
+#include "server/save_call.h"
 #include "server/score_call.h"
 #include "server/status_mapping.h"
 #include "server/unary_call.h"
@@ -129,6 +130,16 @@ grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* 
   return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
 }
 
+grpc::ServerUnaryReactor* RunSaveDocument(ServiceContext* context, UnaryCall* call,
+                                          const v1::SaveDocumentRequest& request,
+                                          v1::Document* response) {
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) return call->End(BadId());
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  return SaveCall::Start(context, call, *document, response);
+}
+
 grpc::ServerUnaryReactor* RunTokenize(ServiceContext* context, UnaryCall* call,
                                       const v1::TokenizeRequest& request,
                                       v1::TokenizeResponse* response) {
@@ -210,6 +221,8 @@ DocumentsService::DocumentsService(ServiceContext* context) {
                      UnaryMethod(context, "ListDocuments", RunListDocuments));
   MarkMethodCallback(IndexOf("folio.v1.Documents.DeleteDocument"),
                      UnaryMethod(context, "DeleteDocument", RunDeleteDocument));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.SaveDocument"),
+                     UnaryMethod(context, "SaveDocument", RunSaveDocument));
 }
 
 TextService::TextService(ServiceContext* context) {

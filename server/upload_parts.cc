@@ -67,11 +67,8 @@ grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
 
 grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionSpec& attention) {
   const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
-  const auto fresh = std::make_shared<DocumentUpload>(
-      header.display_name(), header.upload_token(),
-      DocumentUpload::Surroundings{
-          engine_->tokenizer(), &context_->memory, context_->clock,
-          std::chrono::seconds(context_->options.requests.upload_expiry_seconds)});
+  const auto fresh = std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(),
+                                                      context_->ForUploads(engine_->tokenizer()));
   const auto opened = OpenDocument(id, attention, fresh);
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});

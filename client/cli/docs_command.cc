@@ -15,6 +15,7 @@ namespace {
 struct DocsFlags {
   std::string id;
   CLI::App* show = nullptr;
+  CLI::App* save = nullptr;
   CLI::App* remove = nullptr;
 };
 
@@ -43,8 +44,7 @@ absl::Status List(client::Client& client, Invocation& invocation) {
   return absl::OkStatus();
 }
 
-absl::Status Show(client::Client& client, const std::string& id, Invocation& invocation) {
-  const auto document = client.GetDocument(id, {.cancel = invocation.cancel});
+absl::Status Show(const absl::StatusOr<v1::Document>& document, Invocation& invocation) {
   if (!document.ok()) return document.status();
   std::ostream& out = invocation.console.out;
   if (invocation.json) {
@@ -58,18 +58,21 @@ absl::Status Show(client::Client& client, const std::string& id, Invocation& inv
       << "\nprefilled  " << document->prefilled_tokens() << "\nstrategy   "
       << client::DescribeMethod(document->strategy()) << "\nKV         "
       << FormatBytes(document->device_kv_bytes()) << "\nsummaries  "
-      << FormatBytes(document->summary_bytes()) << "\ncreated    "
+      << FormatBytes(document->summary_bytes()) << "\non disk    "
+      << (document->saved() ? FormatBytes(document->stored_bytes()) : "no") << "\ncreated    "
       << absl::FormatTime(absl::RFC3339_sec, created, absl::UTCTimeZone()) << "\n";
   if (!document->error().empty()) out << "error      " << document->error() << "\n";
+  if (!document->save_error().empty()) out << "not saved  " << document->save_error() << "\n";
   return absl::OkStatus();
 }
 
 absl::Status Docs(const DocsFlags& flags, Invocation& invocation) {
   const auto client = invocation.Connect();
   if (!client.ok()) return client.status();
-  if (flags.show->parsed()) return Show(**client, flags.id, invocation);
-  if (flags.remove->parsed())
-    return (*client)->DeleteDocument(flags.id, {.cancel = invocation.cancel});
+  const client::CallOptions options{.cancel = invocation.cancel};
+  if (flags.show->parsed()) return Show((*client)->GetDocument(flags.id, options), invocation);
+  if (flags.save->parsed()) return Show((*client)->SaveDocument(flags.id, options), invocation);
+  if (flags.remove->parsed()) return (*client)->DeleteDocument(flags.id, options);
   return List(**client, invocation);
 }
 
@@ -82,6 +85,8 @@ Command AddDocsCommand(CLI::App& root) {
   app->add_subcommand("list", "Lists all documents (the default)");
   flags->show = app->add_subcommand("show", "Shows one document");
   flags->show->add_option("id", flags->id, "Document id")->required();
+  flags->save = app->add_subcommand("save", "Waits until one document is on disk");
+  flags->save->add_option("id", flags->id, "Document id")->required();
   flags->remove = app->add_subcommand("delete", "Frees one document");
   flags->remove->add_option("id", flags->id, "Document id")->required();
   return {app, [flags](Invocation& invocation) { return Docs(*flags, invocation); }};

@@ -214,11 +214,55 @@ void KvStore::FitSlots() {
   slots_->SetLimit((memory_bytes_ - held) / slots_->slot_bytes());
 }
 
+CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) const {
+  const int64_t page = geometry_.page_tokens;
+  CacheLayout layout;
+  layout.end_page = CeilDiv(num_tokens, page);
+  if (plan.retention.window_tokens == kUnbounded) {
+    const int64_t together = SealedTogether(plan, page);
+    layout.open_page = num_tokens / together * together / page;
+  } else {
+    layout.first_page = std::max<int64_t>(0, num_tokens - plan.retention.window_tokens + 1) / page;
+    layout.open_page = layout.first_page;
+  }
+  layout.num_sinks = CeilDiv(std::min<int64_t>(plan.retention.num_sinks, num_tokens), page);
+  if (!plan.selection.enabled()) return layout;
+  const int64_t chunk = plan.selection.chunk_tokens;
+  if (NeedsQueries(plan.selection.scorer)) {
+    layout.num_pending_queries = pending_rows_.NumFrames(std::min(chunk, num_tokens));
+  }
+  layout.num_summaries = FramesPerSummaryTile(plan.selection) * CeilDiv(num_tokens / chunk, kTile);
+  return layout;
+}
+
+absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, AdoptPage adopt,
+                              SequenceKv* kv) {
+  const CacheLayout layout = LayoutOf(plan, num_tokens);
+  absl::Cleanup give_back = [&] { Release(kv); };
+  kv->pages.reserve(layout.end_page - layout.first_page);
+  kv->first_page = kv->open_page = layout.first_page;
+  for (; kv->open_page < layout.open_page; ++kv->open_page) {
+    const FrameId frame = tiered_->AllocateAtHome();
+    if (frame == kNoFrame) return WhyFull();
+    kv->pages.push_back(frame);
+    adopt(frame, kv->open_page);
+  }
+  const int64_t num_pages = layout.end_page - layout.first_page;
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_, num_pages, num_pages, &kv->pages));
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(frames_.get(), layout.num_sinks, layout.num_sinks, &kv->sinks));
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(frames_.get(), layout.num_pending_queries,
+                                    layout.num_pending_queries, &kv->pending_queries));
+  FOLIO_RETURN_IF_ERROR(
+      GrowPrivate(summaries_.get(), layout.num_summaries, layout.num_summaries, &kv->summaries));
+  FitSlots();
+  std::move(give_back).Cancel();
+  return absl::OkStatus();
+}
+
 // A window's pages are few, and gone before they would be read again.
 void KvStore::Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv) {
   if (!tiered() || plan.retention.window_tokens != kUnbounded) return;
-  const int64_t together = SealedTogether(plan, geometry_.page_tokens);
-  const int64_t end = num_tokens / together * together / geometry_.page_tokens;
+  const int64_t end = LayoutOf(plan, num_tokens).open_page;
   if (kv->open_page >= end) return;
   if (kv->run == 0) kv->run = ++next_run_;
   tiered_->SetRun(kv->run);

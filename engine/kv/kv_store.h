@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/kv/frame_pool.h"
@@ -30,6 +31,19 @@ struct SequenceKv {
   std::vector<FrameId> summaries;
   // Frames with queries that wait for their chunk to complete.
   std::vector<FrameId> pending_queries;
+};
+
+// Which frames a sequence has whose first so many tokens are in the cache.
+struct CacheLayout {
+  // Pages [first_page, open_page) are sealed, [open_page, end_page) open.
+  int64_t first_page = 0;
+  int64_t open_page = 0;
+  int64_t end_page = 0;
+  int64_t num_sinks = 0;
+  int64_t num_pending_queries = 0;
+  int64_t num_summaries = 0;
+
+  bool operator==(const CacheLayout&) const = default;
 };
 
 // A second tier, for pages.
@@ -71,6 +85,14 @@ class KvStore {
   // frame that is about to be written. REQUIRES: reserved bytes that cover the growth.
   absl::Status Extend(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
                       SequenceKv* kv);
+
+  CacheLayout LayoutOf(const AttentionPlan& plan, int64_t num_tokens) const;
+  // The frames of num_tokens tokens that were computed before: of sealed pages `adopt` says where
+  // the home has them, the rest is in memory, to be filled by the caller. Errors:
+  // RESOURCE_EXHAUSTED, and `kv` is empty. REQUIRES: a second tier; `kv` is empty; reserved bytes.
+  using AdoptPage = absl::FunctionRef<void(FrameId frame, int64_t page)>;
+  absl::Status Restore(const AttentionPlan& plan, int64_t num_tokens, AdoptPage adopt,
+                       SequenceKv* kv);
 
   // Tokens before num_tokens are in the cache: pages that are complete may leave memory.
   void Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv);

@@ -20,7 +20,7 @@ TieredPages::~TieredPages() {
   }
 }
 
-FrameId TieredPages::Allocate() {
+FrameId TieredPages::TakeFrame() {
   if (free_.empty() && static_cast<int64_t>(frames_.size()) == max_frames_) {
     // Some may be free once they are written.
     while (free_.empty() && NoteWritten(true)) {
@@ -34,6 +34,21 @@ FrameId TieredPages::Allocate() {
     id = free_.back();
     free_.pop_back();
   }
+  return id;
+}
+
+FrameId TieredPages::AllocateAtHome() {
+  const FrameId id = TakeFrame();
+  if (id == kNoFrame) return kNoFrame;
+  frames_[id] = {.refs = 1, .state = State::kHome};
+  ++used_frames_;
+  ++home_frames_;
+  return id;
+}
+
+FrameId TieredPages::Allocate() {
+  const FrameId id = TakeFrame();
+  if (id == kNoFrame) return kNoFrame;
   if (!TakeSlots(id)) {
     free_.push_back(id);
     return kNoFrame;

@@ -21,6 +21,9 @@ class TieredPages final : public Frames {
   ~TieredPages() override;
 
   FrameId Allocate() override;
+  // A frame with one reference that is at home already, and nowhere else; kNoFrame if there is
+  // none.
+  FrameId AllocateAtHome();
   void AddRef(FrameId id, bool open) override;
   void Release(FrameId id, bool open) override;
   void Seal(FrameId id) override;
@@ -62,6 +65,7 @@ class TieredPages final : public Frames {
 
   void MaybeWrite(FrameId id);
   void StartWrite(FrameId id);
+  FrameId TakeFrame();
   bool TakeSlots(FrameId id);
   void Free(FrameId id);
   // Tries again what the home did not take.

@@ -1,5 +1,6 @@
 #include "engine/runtime/document_directory.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -69,6 +70,40 @@ absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
   ++counts_[static_cast<size_t>(document.state)];
   ++num_changes_;
   return document;
+}
+
+void DocumentDirectory::AddStored(const Stored& stored) {
+  MutexLock lock(&mu_);
+  DocumentInfo document;
+  document.handle = stored.handle;
+  document.attention = stored.attention;
+  document.attachment = stored.attachment;
+  document.state = stored.error.ok() ? DocumentState::kReady : DocumentState::kFailed;
+  document.error = stored.error;
+  document.known_tokens = stored.num_tokens;
+  document.prefilled_tokens = stored.cached_tokens;
+  document.saved = true;
+  document.stored_bytes = stored.stored_bytes;
+  ++counts_[static_cast<size_t>(document.state)];
+  ++num_changes_;
+  next_incarnation_ = std::max(next_incarnation_, stored.handle.incarnation + 1);
+  documents_.emplace(stored.handle.id, std::move(document));
+}
+
+void DocumentDirectory::SetSaved(const DocumentHandle& handle,
+                                 const absl::StatusOr<int64_t>& stored_bytes) {
+  MutexLock lock(&mu_);
+  DocumentInfo* document = Change(handle);
+  if (document == nullptr) return;
+  document->save_error = stored_bytes.status();
+  if (!stored_bytes.ok()) return;
+  document->saved = true;
+  document->stored_bytes = *stored_bytes;
+}
+
+void DocumentDirectory::ForgetSaveError(const DocumentHandle& handle) {
+  MutexLock lock(&mu_);
+  if (DocumentInfo* document = Change(handle)) document->save_error = absl::OkStatus();
 }
 
 absl::Status DocumentDirectory::AddTokens(const DocumentHandle& handle, int64_t count) {

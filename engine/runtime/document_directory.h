@@ -51,6 +51,24 @@ class DocumentDirectory {
   // document is gone or has failed.
   std::optional<DocumentState> SetProgress(const DocumentHandle& handle, const Progress& progress);
 
+  // A document that was stored by an earlier process: kReady, or kFailed with the error. No limit
+  // holds for it. REQUIRES: its id is not taken.
+  struct Stored {
+    DocumentHandle handle;
+    AttentionSpec attention;
+    std::shared_ptr<DocumentAttachment> attachment;
+    int64_t num_tokens = 0;
+    int64_t cached_tokens = 0;
+    int64_t stored_bytes = 0;
+    absl::Status error;
+  };
+  void AddStored(const Stored& stored);
+  // The document is on disk in so many bytes, or could not be written; if it is there.
+  void SetSaved(const DocumentHandle& handle, const absl::StatusOr<int64_t>& stored_bytes);
+
+  // It is tried again.
+  void ForgetSaveError(const DocumentHandle& handle);
+
   // DocumentInfo::short_of_room, if the document is there.
   void SetShortOfRoom(const DocumentHandle& handle, bool short_of_room);
 

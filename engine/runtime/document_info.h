@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "engine/types/request.h"
@@ -20,10 +22,23 @@ inline constexpr int kNumDocumentStates = 4;
 // Lower case, as metrics show it.
 const char* DocumentStateName(DocumentState state);
 
-// What the caller keeps with a document, for as long as there is one. The engine never looks at it.
+// What is stored of a document beside its tokens, and belongs to the caller.
+struct StoredText {
+  std::string name;
+  std::string upload_token;
+  int64_t created_us = 0;  // Unix time
+  int64_t num_bytes = 0;   // of the text
+};
+
+// What the caller keeps with a document, for as long as there is one.
 class DocumentAttachment {
  public:
   virtual ~DocumentAttachment() = default;
+  // Asked when a document is stored. Engine thread.
+  virtual StoredText stored_text() const { return {}; }
+  // The tokens of a document that was stored have been read; called before any question is answered
+  // about it, maybe more than once. Not on the engine thread.
+  virtual void OnTokensRead(std::span<const int32_t> /*tokens*/) {}
 };
 
 // One document at one moment.
@@ -43,6 +58,11 @@ struct DocumentInfo {
   // Of all strategies under which it was prefilled.
   int64_t kv_bytes = 0;
   int64_t summary_bytes = 0;
+  // It is on disk, in so many bytes: a restart does not lose it.
+  bool saved = false;
+  int64_t stored_bytes = 0;
+  // Why it could not be saved; OK unless that was tried.
+  absl::Status save_error;
 };
 
 // Numbers of documents, by state.

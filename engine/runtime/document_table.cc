@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
@@ -43,13 +44,22 @@ Rendition* DocumentTable::AddRendition(Document* document, const AttentionSpec& 
   return rendition;
 }
 
-void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& attention) {
+Document* DocumentTable::AddDocument(const DocumentHandle& handle, const AttentionSpec& attention,
+                                     std::vector<int32_t> tokens) {
   auto owned = std::make_unique<Document>();
   Document* document = owned.get();
   document->handle = handle;
-  document->tokens = std::make_shared<std::vector<int32_t>>();
+  document->tokens = std::make_shared<std::vector<int32_t>>(std::move(tokens));
+  AddRendition(document, attention);
+  absl::Cleanup forget = [&] { by_sequence_.erase(&document->primary().sequence); };
   documents_.emplace(handle.incarnation, std::move(owned));
-  Rendition& primary = *AddRendition(document, attention);
+  std::move(forget).Cancel();
+  return document;
+}
+
+void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& attention) {
+  Document* document = AddDocument(handle, attention, {});
+  Rendition& primary = document->primary();
   primary.admitted = scheduler_->Admit(&primary.sequence);
   if (!primary.admitted) return Fail(handle, NoRoom(*document));
   kept_bytes_ += primary.sequence.reserved_bytes;
@@ -136,7 +146,9 @@ void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reaso
   std::erase(waiting_, document.get());
   Send(document->sink, FailedEvent{reason, Phase::kPrefill});
   std::list<std::unique_ptr<Rendition>>& renditions = document->renditions;
-  if (!renditions.empty()) kept_bytes_ -= renditions.front()->sequence.reserved_bytes;
+  if (!renditions.empty() && document->kept) {
+    kept_bytes_ -= renditions.front()->sequence.reserved_bytes;
+  }
   while (!renditions.empty()) {
     Rendition* orphan = renditions.front().get();
     orphan->document = nullptr;
@@ -157,14 +169,14 @@ Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& atten
   if (found == nullptr) found = AddRendition(document, attention);
   SetEvictable(found, false);
   ++found->num_users;
-  found->sequence.paused = false;
+  found->sequence.paused = found->restoring;
   return found;
 }
 
 void DocumentTable::ReleaseUser(Rendition* rendition) {
   if (--rendition->num_users > 0) return;
   if (rendition->document == nullptr) return FreeRendition(rendition);
-  if (rendition == &rendition->document->primary()) return;
+  if (IsOfUpload(*rendition)) return LetGoOfFirst(rendition);
   if (!rendition->complete()) return FreeRendition(rendition);
   SetEvictable(rendition, true);
 }
@@ -187,6 +199,10 @@ void DocumentTable::FreeRendition(Rendition* rendition) {
     std::erase_if(document->renditions, is_it);
     Publish(document);
   } else {
+    if (const auto deleted = deleted_.find(rendition); deleted != deleted_.end()) {
+      CatchErrors([&] { keeper_->Delete(deleted->second); }).IgnoreError();
+      deleted_.erase(deleted);
+    }
     orphans_.remove_if(is_it);
   }
 }
@@ -196,8 +212,14 @@ bool DocumentTable::EvictFor(int64_t bytes) {
   int64_t possible = store_->capacity_bytes() - store_->reserved_bytes();
   for (const Rendition* rendition : evictable_) possible += rendition->sequence.reserved_bytes;
   if (possible < bytes) return false;
+  // A document leaves after the renditions that questions made of it.
+  const auto may_go = [](const Rendition* rendition) {
+    return !IsOfUpload(*rendition) || rendition->document->renditions.size() == 1;
+  };
   while (store_->capacity_bytes() - store_->reserved_bytes() < bytes) {
-    FreeRendition(evictable_.front());
+    const auto first = std::find_if(evictable_.begin(), evictable_.end(), may_go);
+    if (first == evictable_.end()) return false;
+    IsOfUpload(**first) ? Unload((*first)->document) : FreeRendition(*first);
   }
   return true;
 }
@@ -213,7 +235,10 @@ Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
 }
 
 void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& error) {
-  if (IsOfUpload(*rendition)) {
+  if (IsOfUpload(*rendition) && rendition->document->stored && rendition->num_users == 0) {
+    // Its tokens are there: the next question computes it again. Its last user may have let go.
+    if (rendition->admitted) LetGoOfFirst(rendition);
+  } else if (IsOfUpload(*rendition)) {
     Fail(rendition->document->handle, error);
   } else {
     FreeRendition(rendition);
@@ -222,7 +247,9 @@ void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& erro
 
 std::optional<DocumentState> DocumentTable::Publish(Document* document) {
   DocumentDirectory::Progress progress;
-  progress.prefilled_tokens = document->primary().sequence.num_in_kv;
+  const Rendition& primary = document->primary();
+  progress.prefilled_tokens =
+      primary.restoring ? primary.sequence.num_known : primary.sequence.num_in_kv;
   for (const auto& rendition : document->renditions) {
     progress.kv_bytes += store_->OwnPageBytes(rendition->sequence.kv);
     progress.summary_bytes += store_->SummaryBytes(rendition->sequence.kv);
@@ -244,6 +271,7 @@ void DocumentTable::NoteProgress(Rendition* rendition) {
   if (!ready) return;
   Send(document->sink, CompletedEvent{});
   document->sink = nullptr;
+  if (rendition->complete()) Save(document);
 }
 
 void DocumentTable::AfterStep(const Sequence* sequence) {

@@ -4,12 +4,14 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/attention/attention_registry.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/document_directory.h"
+#include "engine/runtime/document_keeper.h"
 #include "engine/sched/scheduler.h"
 #include "engine/types/request.h"
 
@@ -24,8 +26,10 @@ struct Rendition {
   AttentionSpec attention;
   Sequence sequence;
   bool admitted = false;
-  // Requests that wait for it or read it.
+  // Requests that wait for it or read it; and whoever saves it, or brings it back from disk.
   int num_users = 0;
+  // It is being brought back from disk, and runs only if that fails.
+  bool restoring = false;
   // Its entry of DocumentTable::evictable_, kept in `place` while it is not there. Made with the
   // rendition, so that the end of a request needs no memory.
   std::list<Rendition*> place;
@@ -40,6 +44,13 @@ struct Document {
   DocumentHandle handle;
   std::shared_ptr<std::vector<int32_t>> tokens;
   std::shared_ptr<EventSink> sink;
+  // Its memory is its own until it is deleted.
+  bool kept = true;
+  // It is on disk: its memory may be taken, for it comes back when somebody asks.
+  bool stored = false;
+  // What is there of its first rendition; null: nothing.
+  std::shared_ptr<const StoredRendition> stored_cache;
+  bool saving = false;
   // The first one is the strategy of the upload; others came with questions and may be evicted.
   std::list<std::unique_ptr<Rendition>> renditions;
 
@@ -52,9 +63,14 @@ struct Document {
 // evict needs none. Engine thread only; borrows the rest.
 class DocumentTable {
  public:
+  // Without a keeper nothing is saved.
   DocumentTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store,
-                DocumentDirectory* directory)
-      : model_(model), scheduler_(scheduler), store_(store), directory_(directory) {}
+                DocumentDirectory* directory, DocumentKeeper* keeper = nullptr)
+      : model_(model),
+        scheduler_(scheduler),
+        store_(store),
+        directory_(directory),
+        keeper_(keeper) {}
 
   // A failure of Create or Append (no memory) is the document's own: it is dropped, and its state
   // in the directory becomes kFailed.
@@ -72,6 +88,8 @@ class DocumentTable {
   // Events of the upload go to `sink` from now on; a paused prefill goes on.
   void Follow(const DocumentHandle& handle, std::shared_ptr<EventSink> sink);
   void Pause(const DocumentHandle& handle);
+  // The document was deleted: Drop, and it is deleted from disk once no request reads it.
+  void Delete(const DocumentHandle& handle, const absl::Status& reason);
   // The document has failed or was deleted: its sink gets Failed, its memory is freed once no
   // request reads it.
   void Drop(const DocumentHandle& handle, const absl::Status& reason);
@@ -80,8 +98,27 @@ class DocumentTable {
   // Fails all documents.
   void FailAll(const absl::Status& reason);
 
-  // nullptr if there is none.
+  // nullptr if there is none in memory.
   Document* Find(const DocumentHandle& handle);
+  // Whether it is on disk and can be loaded.
+  bool CanLoad(const DocumentHandle& handle) const;
+  // Brings its tokens into memory, if that is not under way: EngineLoop::OnLoaded.
+  void Load(const DocumentHandle& handle);
+  // They are there, or cannot be had: the document fails then.
+  void AddLoaded(const DocumentHandle& handle,
+                 absl::StatusOr<DocumentKeeper::LoadedDocument> loaded);
+  // To be called when nobody waits for its tokens any more.
+  void UnloadIfUnused(const DocumentHandle& handle);
+  // Writes a document that is ready to disk, if it is not there.
+  void Save(const DocumentHandle& handle);
+  // It is, or is not; `may_fit`: there would be room if it were the only one. Takes a user away.
+  void NoteSaved(Rendition* rendition, const absl::StatusOr<DocumentKeeper::SavedCache>& saved,
+                 bool may_fit);
+  // Brings the cache of a rendition that was admitted back from disk, if it is there:
+  // EngineLoop::OnRestored.
+  void Restore(Rendition* rendition);
+  // It is there, or has to be computed. Takes a user away.
+  void NoteRestored(Rendition* rendition, const absl::Status& status);
   // Why Find gives none: NOT_FOUND, or what the document failed of.
   absl::Status WhyGone(const DocumentHandle& handle) const;
 
@@ -115,7 +152,17 @@ class DocumentTable {
   void AfterStep(const Sequence* sequence);
 
  private:
+  // A document with its first rendition, not admitted.
+  Document* AddDocument(const DocumentHandle& handle, const AttentionSpec& attention,
+                        std::vector<int32_t> tokens);
   Rendition* AddRendition(Document* document, const AttentionSpec& attention);
+  void Save(Document* document);
+  // A document on disk leaves memory. REQUIRES: no user of its first rendition, and no other one.
+  void Unload(Document* document);
+  // Unloads one that nobody reads; false if there is none.
+  bool UnloadOne();
+  // Nobody reads or computes the first rendition of a document on disk any more.
+  void LetGoOfFirst(Rendition* rendition);
   void FreeRendition(Rendition* rendition);
   void SetEvictable(Rendition* rendition, bool evictable);
   // Lets the prefill of an upload go on with all its tokens; false if there is no room for them.
@@ -131,7 +178,11 @@ class DocumentTable {
   Scheduler* const scheduler_;
   KvStore* const store_;
   DocumentDirectory* const directory_;
+  DocumentKeeper* const keeper_;
   std::unordered_map<uint64_t, std::unique_ptr<Document>> documents_;  // by incarnation
+  std::set<uint64_t> loading_;
+  // Of documents that were deleted: to be deleted from disk with their renditions.
+  std::unordered_map<const Rendition*, DocumentHandle> deleted_;
   // Of documents that are gone, while questions still read them.
   std::list<std::unique_ptr<Rendition>> orphans_;
   std::unordered_map<const Sequence*, Rendition*> by_sequence_;

@@ -13,6 +13,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
+#include "engine/runtime/attention_text.h"
 #include "engine/runtime/engine_thread.h"
 #include "engine/runtime/loaded_model.h"
 #include "engine/runtime/transformer_runner.h"
@@ -59,8 +60,16 @@ class EngineImpl final : public Engine {
                .max_running_requests = options.max_running_requests,
                .vocab_size = model_->config.shape.vocab_size,
                .on_device_failure = options.on_device_failure},
-              model_->store.get(), &runner_, &directory_),
-        thread_(&loop_, model_->store.get()) {}
+              model_->store.get(), &runner_, &directory_, keeper()),
+        thread_(&loop_, model_->store.get()) {
+    if (keeper() == nullptr) return;
+    RestoreDocuments();
+    keeper()->Start([this](EngineCommands commands) { thread_.PostMade(std::move(commands)); });
+  }
+  ~EngineImpl() override {
+    thread_.Stop();
+    if (keeper() != nullptr) keeper()->Stop();  // what was ordered is done, and told to nobody
+  }
 
   const EngineInfo& info() const override { return model_->info; }
   const Tokenizer& tokenizer() const override { return *model_->tokenizer; }
@@ -93,6 +102,7 @@ class EngineImpl final : public Engine {
   absl::Status FinishDocument(const DocumentHandle& handle) override;
   absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) override;
   void PauseDocument(const DocumentHandle& handle) override;
+  absl::Status SaveDocument(const DocumentHandle& handle) override;
   absl::Status DeleteDocument(const DocumentHandle& handle) override;
 
   std::optional<DocumentInfo> GetDocument(const std::string& id) const override {
@@ -106,12 +116,18 @@ class EngineImpl final : public Engine {
   EngineStats Stats() const override {
     EngineStats stats = thread_.Stats();
     stats.waiting = std::max(stats.waiting, num_posted_.load(std::memory_order_relaxed));
+    if (keeper() != nullptr) CountStored(&stats);
     return stats;
   }
 
   void StopAdmission() override { draining_.store(true); }
 
  private:
+  // Null: documents are not stored.
+  DocumentKeeper* keeper() const { return model_->keeper.get(); }
+  // Those that an earlier process has stored are there.
+  void RestoreDocuments();
+  void CountStored(EngineStats* stats) const;
   absl::Status CheckServing() const;
   // The request and `document_tokens` before it, which the spec's plan may cut.
   absl::Status CheckMemory(const GenerateSpec& spec, const AttentionPlan& plan,
@@ -135,6 +151,47 @@ class EngineImpl final : public Engine {
 
   EngineThread thread_;  // last: stops before anything it uses goes
 };
+
+void EngineImpl::RestoreDocuments() {
+  for (const DocumentStore::ManifestPtr& manifest : keeper()->List()) {
+    DocumentDirectory::Stored stored;
+    stored.handle = {manifest->id, manifest->incarnation};
+    stored.attention = info().default_attention;
+    stored.num_tokens = manifest->num_tokens();
+    stored.stored_bytes = manifest->data_bytes();
+    // Of another model, or another version of this program, it may not be understood.
+    if (const auto attention = ParseAttentionText(manifest->attention)) {
+      const auto resolved = ResolveUnknownLength(*attention);
+      if (resolved.ok()) stored.attention = *resolved;
+    }
+    const StoredRendition* const cache = keeper()->CacheOf(*manifest);
+    if (cache != nullptr && cache->attention == AttentionText(stored.attention)) {
+      stored.cached_tokens = cache->num_tokens;
+    }
+    if (!keeper()->KnowsTokens(*manifest)) {
+      stored.error = absl::FailedPreconditionError(
+          "the document was tokenised by another tokenizer than that of this model; upload it "
+          "again");
+    }
+    if (options_.restore_attachment) {
+      stored.attachment = options_.restore_attachment(
+          {manifest->name, manifest->upload_token, manifest->created_us, manifest->text_bytes},
+          *model_->tokenizer);
+    }
+    directory_.AddStored(stored);
+  }
+}
+
+void EngineImpl::CountStored(EngineStats* stats) const {
+  const StoreUsage usage = keeper()->usage();
+  stats->stored_documents = usage.num_documents;
+  stats->stored_bytes = usage.bytes.total();
+  stats->documents_quarantined = usage.num_quarantined;
+  const DocumentKeeper::Counts counts = keeper()->counts();
+  stats->document_saves = counts.saves;
+  stats->document_save_failures = counts.save_failures;
+  stats->document_loads = counts.loads;
+}
 
 absl::Status EngineImpl::CheckServing() const {
   if (draining_.load()) return absl::UnavailableError("the server is draining");
@@ -279,7 +336,7 @@ absl::Status EngineImpl::AppendToDocument(const DocumentHandle& handle,
   auto run = [handle, tokens = std::move(tokens)](EngineLoop& loop) {
     loop.documents().Append(handle, tokens);
   };
-  auto append = EngineThread::One({std::move(run), FailDocumentOf(handle)});
+  auto append = OneCommand({std::move(run), FailDocumentOf(handle)});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.AddTokens(handle, count));
   thread_.PostMade(std::move(append));
@@ -288,7 +345,7 @@ absl::Status EngineImpl::AppendToDocument(const DocumentHandle& handle,
 
 absl::Status EngineImpl::FinishDocument(const DocumentHandle& handle) {
   const auto run = [handle](EngineLoop& loop) { loop.documents().Finish(handle); };
-  auto finish = EngineThread::One({run, FailDocumentOf(handle)});
+  auto finish = OneCommand({run, FailDocumentOf(handle)});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.FinishUpload(handle));
   thread_.PostMade(std::move(finish));
@@ -296,8 +353,8 @@ absl::Status EngineImpl::FinishDocument(const DocumentHandle& handle) {
 }
 
 absl::Status EngineImpl::FailDocument(const DocumentHandle& handle, const absl::Status& error) {
-  auto drop = EngineThread::One(
-      {[handle, error](EngineLoop& loop) { loop.documents().Drop(handle, error); }});
+  auto drop =
+      OneCommand({[handle, error](EngineLoop& loop) { loop.documents().Drop(handle, error); }});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.Fail(handle, error));
   thread_.PostMade(std::move(drop));
@@ -308,11 +365,25 @@ void EngineImpl::PauseDocument(const DocumentHandle& handle) {
   thread_.Post({[handle](EngineLoop& loop) { loop.documents().Pause(handle); }});
 }
 
+absl::Status EngineImpl::SaveDocument(const DocumentHandle& handle) {
+  FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(handle));
+  if (keeper() == nullptr) {
+    return absl::FailedPreconditionError(
+        "documents are not stored: the server was started without --kv-dir");
+  }
+  FOLIO_RETURN_IF_ERROR(CheckFinished(document));
+  if (document.saved) return absl::OkStatus();
+  EngineCommands save = OneCommand({[handle](EngineLoop& loop) { loop.documents().Save(handle); }});
+  directory_.ForgetSaveError(handle);
+  thread_.PostMade(std::move(save));
+  return absl::OkStatus();
+}
+
 absl::Status EngineImpl::DeleteDocument(const DocumentHandle& handle) {
   const absl::Status reason =
       absl::NotFoundError(absl::StrCat("document ", Quoted(handle.id), " was deleted"));
-  auto drop = EngineThread::One(
-      {[handle, reason](EngineLoop& loop) { loop.documents().Drop(handle, reason); }});
+  auto drop =
+      OneCommand({[handle, reason](EngineLoop& loop) { loop.documents().Delete(handle, reason); }});
   MutexLock lock(&order_mu_);
   FOLIO_RETURN_IF_ERROR(directory_.Remove(handle));
   thread_.PostMade(std::move(drop));

@@ -48,8 +48,13 @@ struct EngineOptions {
   // A directory of this process alone where pages go that find no room in memory; empty: none do.
   // CPU backend only.
   std::string kv_dir;
-  // Bytes of it; 0: 90 % of what is free where it lies.
+  // Bytes of it for pages; 0: 45 % of what is free where it lies.
   int64_t kv_disk_bytes = 0;
+  // Bytes of it for documents that outlive the process; 0: as much again.
+  int64_t store_bytes = 0;
+  // What the caller keeps with a document that was stored. Called by Create, for each.
+  std::function<std::shared_ptr<DocumentAttachment>(const StoredText&, const Tokenizer&)>
+      restore_attachment;
   // Tokens in one step, decodes included; 0: as many as keep the device busy. And the most of them
   // that one prefill may take while others wait; 0: half of them.
   int step_tokens = 0;
@@ -103,6 +108,13 @@ struct EngineStats {
   int64_t slice_misses = 0;
   int64_t disk_read_bytes = 0;
   double disk_wait_seconds = 0;
+  // Documents on disk, with a --kv-dir.
+  int64_t stored_documents = 0;
+  int64_t stored_bytes = 0;
+  int64_t document_saves = 0;
+  int64_t document_save_failures = 0;
+  int64_t document_loads = 0;
+  int64_t documents_quarantined = 0;
   int64_t steps = 0;
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
@@ -191,7 +203,11 @@ class Engine {
   // Stops the prefill until somebody follows it again (the uploading client is gone). Ignored for a
   // document that is gone.
   virtual void PauseDocument(const DocumentHandle& handle) = 0;
-  // Its memory is freed once no request reads it; its sink gets Failed. Errors: NOT_FOUND.
+  // Has a document that is ready written to disk, if that was tried and did not work; GetDocument
+  // tells when it is. Errors: NOT_FOUND, FAILED_PRECONDITION (not ready; there is no --kv-dir).
+  virtual absl::Status SaveDocument(const DocumentHandle& handle) = 0;
+  // Its memory is freed, and what is on disk of it deleted, once no request reads it; its sink gets
+  // Failed. Errors: NOT_FOUND.
   virtual absl::Status DeleteDocument(const DocumentHandle& handle) = 0;
   virtual std::optional<DocumentInfo> GetDocument(const std::string& id) const = 0;
   // Up to `count` documents with ids after `after`, in order of id.

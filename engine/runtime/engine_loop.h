@@ -50,9 +50,9 @@ class EngineLoop {
     virtual absl::Status status() const { return absl::OkStatus(); }
   };
 
-  // Borrows store, runner and directory.
+  // Borrows store, runner, directory and keeper, if there is one.
   EngineLoop(const EngineLoopOptions& options, KvStore* store, StepRunner* runner,
-             DocumentDirectory* directory)
+             DocumentDirectory* directory, DocumentKeeper* keeper = nullptr)
       : options_(options),
         store_(store),
         runner_(runner),
@@ -62,7 +62,7 @@ class EngineLoop {
               return runner->Reserve(part, first);
             },
             [this](int64_t bytes) { return documents_.EvictFor(bytes); }),
-        documents_(options.model, &scheduler_, store, directory),
+        documents_(options.model, &scheduler_, store, directory, keeper),
         scorings_(options.model, &scheduler_, store, &documents_) {}
 
   ~EngineLoop();
@@ -78,6 +78,11 @@ class EngineLoop {
   void LetGoOn(RequestId id);
   // Requests, streams and documents.
   void FailAll(const absl::Status& status);
+
+  // What was ordered of the keeper: the tokens of a document, and the cache of a rendition.
+  void OnLoaded(const DocumentHandle& handle,
+                absl::StatusOr<DocumentKeeper::LoadedDocument> loaded);
+  void OnRestored(Rendition* rendition, const absl::Status& status);
 
   DocumentTable& documents() { return documents_; }
   ScoringTable& scorings() { return scorings_; }
@@ -113,6 +118,8 @@ class EngineLoop {
 
   // What a generation reads of its document, and what it asks; false if the document is gone.
   bool Prepare(Generation* generation);
+  // Prepares it, and it waits from now on. If its document is gone it fails.
+  void Begin(Generation* generation);
   void ExpireDeadlines();
   void AdmitReturning();
   // Documents and requests, in this order but for kMaxTimesPassed requests that fit.

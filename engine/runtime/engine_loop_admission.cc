@@ -22,13 +22,49 @@ void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   generation->sequence.id = id;
   std::unique_ptr<Generation>& place = requests_[id];
   place = std::move(owned);
+  waiting_.push_back(generation);
+  const std::optional<DocumentHandle>& document = generation->spec.document;
+  generation->awaits_document = document.has_value() && documents_.Find(*document) == nullptr &&
+                                documents_.CanLoad(*document);
+  generation->awaits_document ? documents_.Load(*document) : Begin(generation);
+}
+
+void EngineLoop::Begin(Generation* generation) {
+  generation->awaits_document = false;
   if (!Prepare(generation)) {
     generation->Fail(documents_.WhyGone(*generation->spec.document));
     return Forget(generation);
   }
   by_sequence_[&generation->sequence] = generation;
-  waiting_.push_back(generation);
   counters_.cached_tokens += generation->cached_tokens;
+}
+
+void EngineLoop::OnLoaded(const DocumentHandle& handle,
+                          absl::StatusOr<DocumentKeeper::LoadedDocument> loaded) {
+  absl::Status status = loaded.status();
+  const absl::Status added = CatchErrors([&] { documents_.AddLoaded(handle, std::move(loaded)); });
+  if (status.ok()) status = added;
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    Generation* const generation = *it++;
+    if (!generation->awaits_document || generation->spec.document != handle) continue;
+    const bool can_begin = status.ok() || absl::IsDataLoss(status) || absl::IsNotFound(status);
+    const absl::Status begun = !can_begin ? StatusOf([&] {
+      return absl::UnavailableError(absl::StrCat(
+          "the document cannot be read from disk now: ", status.message(), "; ask again"));
+    })
+                                          : CatchErrors([&] { Begin(generation); });
+    if (!begun.ok()) Cancel(generation->sequence.id, begun);
+  }
+  documents_.UnloadIfUnused(handle);
+}
+
+void EngineLoop::OnRestored(Rendition* rendition, const absl::Status& status) {
+  for (Generation* generation : waiting_) {
+    if (generation->rendition != rendition || !status.ok()) continue;
+    generation->cached_tokens = rendition->sequence.num_known;
+    counters_.cached_tokens += generation->cached_tokens;
+  }
+  documents_.NoteRestored(rendition, status);
 }
 
 bool EngineLoop::Prepare(Generation* generation) {
@@ -93,11 +129,14 @@ void EngineLoop::AdmitDocuments() {
 }
 
 EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
+  if (generation->awaits_document) return Admission::kNotYet;
   Rendition* rendition = generation->rendition;
   if (rendition != nullptr && !rendition->complete()) {
     if (rendition->admitted) return Admission::kNotYet;
     rendition->admitted = scheduler_.Admit(&rendition->sequence);
-    return rendition->admitted ? Admission::kNotYet : Admission::kNoMemory;
+    if (!rendition->admitted) return Admission::kNoMemory;
+    documents_.Restore(rendition);
+    return Admission::kNotYet;
   }
   if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;
   generation->PrepareDraws(options_.vocab_size);

@@ -14,7 +14,8 @@ EngineThread::EngineThread(EngineLoop* loop, KvStore* store) : loop_(loop), stor
   thread_ = std::thread([this] { Main(); });
 }
 
-EngineThread::~EngineThread() {
+void EngineThread::Stop() {
+  if (!thread_.joinable()) return;
   {
     MutexLock lock(&mu_);
     stopping_ = true;
@@ -23,13 +24,7 @@ EngineThread::~EngineThread() {
   thread_.join();
 }
 
-EngineThread::Commands EngineThread::One(Command command) {
-  Commands commands;
-  commands.push_back(std::move(command));
-  return commands;
-}
-
-void EngineThread::PostMade(Commands commands) noexcept {
+void EngineThread::PostMade(EngineCommands commands) noexcept {
   {
     MutexLock lock(&mu_);
     inbox_.splice(inbox_.end(), commands);
@@ -42,7 +37,7 @@ EngineStats EngineThread::Stats() const {
   return stats_;
 }
 
-bool EngineThread::TakeCommands(bool idle, Commands* commands) {
+bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
   commands->clear();
   std::optional<SteadyTime> deadline;
   if (idle) deadline = loop_->NextDeadline();
@@ -89,8 +84,8 @@ void EngineThread::Publish(bool busy) {
   stats_ = stats;
 }
 
-void EngineThread::Apply(Commands* commands) {
-  for (Command& command : *commands) {
+void EngineThread::Apply(EngineCommands* commands) {
+  for (EngineCommand& command : *commands) {
     const absl::Status applied = CatchErrors([&] { command.run(*loop_); });
     if (!applied.ok()) command.fail(*loop_, applied);
   }
@@ -98,7 +93,7 @@ void EngineThread::Apply(Commands* commands) {
 
 void EngineThread::Main() {
   pthread_setname_np(pthread_self(), "engine");
-  Commands commands;
+  EngineCommands commands;
   bool idle = false;
   while (TakeCommands(idle, &commands)) {
     Apply(&commands);

@@ -56,6 +56,8 @@ class Generation {
   Sequence sequence;
   Rendition* rendition = nullptr;
   int64_t cached_tokens = 0;
+  // Its document is being read from disk; nothing else is known of it.
+  bool awaits_document = false;
   bool admitted = false;
   // How often a later request was admitted because this one found no memory.
   int times_passed = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -15,7 +17,7 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
-#include "engine/runtime/segment_home.h"
+#include "engine/store/fingerprint.h"
 #include "engine/store/posix_files.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_tokenizer.h"
@@ -28,9 +30,10 @@ namespace {
 constexpr int kShortTrainedLength = 1024;
 constexpr uint64_t kSyntheticSeed = 1;
 
-// Of what is free where --kv-dir lies, and the directory in it.
-constexpr double kDiskShare = 0.9;
+// Of what is free where --kv-dir lies, for pages and for documents each; and the directories in it.
+constexpr double kDiskShare = 0.45;
 constexpr char kPagesDirectory[] = "pages";
+constexpr char kStoreDirectory[] = "store";
 
 // Logits of the scored rows of a step.
 constexpr int64_t kScoreLogitBytes = int64_t{64} << 20;
@@ -142,14 +145,14 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   return plan;
 }
 
-// Bytes of --kv-dir that pages may take.
-absl::StatusOr<int64_t> DiskBytes(const EngineOptions& options) {
-  if (options.kv_disk_bytes > 0) return options.kv_disk_bytes;
+// Bytes of --kv-dir that pages, or documents, may take.
+absl::StatusOr<int64_t> DiskBytes(const std::string& dir, int64_t chosen, const char* flag) {
+  if (chosen > 0) return chosen;
   std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(options.kv_dir, error);
+  const std::filesystem::space_info space = std::filesystem::space(dir, error);
   if (!error) return static_cast<int64_t>(static_cast<double>(space.available) * kDiskShare);
-  return absl::UnavailableError(absl::StrCat("cannot tell what is free in ", options.kv_dir, ": ",
-                                             error.message(), "; give --kv-disk-bytes"));
+  return absl::UnavailableError(
+      absl::StrCat("cannot tell what is free in ", dir, ": ", error.message(), "; give ", flag));
 }
 
 absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometry& geometry,
@@ -166,8 +169,58 @@ absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometr
       SegmentHome::Create(model->files.get(), kPagesDirectory,
                           {.num_slices = geometry.num_slices(),
                            .slice_bytes = FramePool::RoundedBytes(geometry.slice_bytes())}));
-  FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes, DiskBytes(options));
+  FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes,
+                         DiskBytes(options.kv_dir, options.kv_disk_bytes, "--kv-disk-bytes"));
   return KvTiers{model->home.get(), disk_bytes, model->scheduler.step_tokens};
+}
+
+// What stored documents are good for.
+struct Identity {
+  Fingerprint tokenizer = {};
+  Fingerprint model = {};
+};
+std::string BytesOfFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
+                    const KvGeometry& geometry) {
+  const std::filesystem::path dir(model_dir);
+  // The name of a synthetic model says all of it.
+  const bool synthetic = IsSynthetic(model_dir);
+  std::vector<ModelFile> files;
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer_config.json"}) {
+    if (!synthetic && std::filesystem::exists(dir / name)) {
+      files.push_back({name, BytesOfFile(dir / name)});
+    }
+  }
+  Identity identity;
+  identity.tokenizer = TokenizerFingerprint(std::move(files));
+  const ModelContent content{.config = synthetic ? model_dir : BytesOfFile(dir / "config.json"),
+                             .tokenizer = identity.tokenizer,
+                             .tensors = tensors,
+                             .page_tokens = geometry.page_tokens,
+                             .kv_dtype = geometry.dtype};
+  identity.model = content.MakeFingerprint();
+  return identity;
+}
+
+absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometry,
+                         const TensorDigests& tensors, LoadedModel* model) {
+  if (model->home == nullptr || model->tokenizer == nullptr) return absl::OkStatus();
+  const std::string dir = absl::StrCat(options.kv_dir, "/", kStoreDirectory);
+  FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenPosixFiles(dir));
+  FOLIO_ASSIGN_OR_RETURN(const int64_t quota, DiskBytes(dir, options.store_bytes, "--store-bytes"));
+  const Identity identity = IdentityOf(options.model_dir, tensors, geometry);
+  FOLIO_ASSIGN_OR_RETURN(
+      model->keeper,
+      DocumentKeeper::Open(model->document_files.get(), model->home.get(), model->tokenizer.get(),
+                           {.model = identity.model,
+                            .tokenizer = identity.tokenizer,
+                            .quota_bytes = quota,
+                            .page_tokens = geometry.page_tokens}));
+  return absl::OkStatus();
 }
 
 absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, LoadedModel* model) {
@@ -251,8 +304,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& mode
 
 // What comes after the weights.
 absl::Status FinishModel(const EngineOptions& options, DType weight_dtype, const CachePlan& plan,
-                         LoadedModel* model) {
+                         const TensorDigests& tensors, LoadedModel* model) {
   FOLIO_RETURN_IF_ERROR(SetupCache(options, plan, model));
+  FOLIO_RETURN_IF_ERROR(SetupKeeper(options, plan.geometry, tensors, model));
   FOLIO_ASSIGN_OR_RETURN(
       model->transformer,
       Transformer::Create(model->config.shape, model->config.style, model->weights,
@@ -266,6 +320,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
                                                   bool tokenizer_required,
                                                   std::unique_ptr<Backend> backend) {
   auto model = std::make_unique<LoadedModel>();
+  TensorDigests digests;
   model->backend = std::move(backend);
   if (IsSynthetic(options.model_dir)) {
     FOLIO_ASSIGN_OR_RETURN(model->config, SyntheticConfig(options.model_dir));
@@ -275,7 +330,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
     FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
     FOLIO_ASSIGN_OR_RETURN(model->weights,
                            SyntheticWeights(model->config, kSyntheticSeed, model->backend.get()));
-    FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, model.get()));
+    FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, digests, model.get()));
     return model;
   }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
@@ -286,9 +341,15 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(const DType dtype, checkpoint.CheckAllTensors(model->config));
   FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
+  TensorObserver observer;
+  if (!options.kv_dir.empty()) {
+    observer = [&digests](const std::string& name, const TensorView& tensor) {
+      digests.Add(name, tensor);
+    };
+  }
   FOLIO_ASSIGN_OR_RETURN(model->weights,
-                         LoadWeights(model->config, checkpoint, model->backend.get()));
-  FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, model.get()));
+                         LoadWeights(model->config, checkpoint, model->backend.get(), observer));
+  FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, digests, model.get()));
   return model;
 }
 

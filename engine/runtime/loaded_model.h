@@ -6,11 +6,12 @@
 #include "engine/attention/attention_registry.h"
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_store.h"
-#include "engine/kv/page_home.h"
 #include "engine/model/model_config.h"
 #include "engine/model/transformer.h"
 #include "engine/model/weights.h"
+#include "engine/runtime/document_keeper.h"
 #include "engine/runtime/engine.h"
+#include "engine/runtime/segment_home.h"
 #include "engine/sched/scheduler.h"
 #include "engine/store/file_system.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -29,7 +30,10 @@ struct LoadedModel {
   Weights weights;
   // Of --kv-dir: where pages go that leave memory.
   std::unique_ptr<FileSystem> files;
-  std::unique_ptr<PageHome> home;
+  std::unique_ptr<SegmentHome> home;
+  // And where documents are stored.
+  std::unique_ptr<FileSystem> document_files;
+  std::unique_ptr<DocumentKeeper> keeper;
   std::unique_ptr<KvStore> store;
   std::unique_ptr<Transformer> transformer;
 };

@@ -29,6 +29,73 @@ const absl::Status& Damaged() {
 
 }  // namespace
 
+// One file of the home's own. What is in it is written by the writer and, a page being there, read
+// by readers.
+class SegmentHome::Segment final : public PageFile {
+ public:
+  Segment(SegmentHome* home, std::string path, uint64_t run)
+      : run_(run), files_(home->files_), options_(home->options_), path_(std::move(path)) {
+    checksums_.resize(static_cast<size_t>(options_.num_slices) * kPages);
+    removal.push_back([files = files_, path = path_] { files->Remove(path).IgnoreError(); });
+  }
+
+  absl::Status Write(int page, const std::vector<const std::byte*>& slices) {
+    FOLIO_RETURN_IF_ERROR(OpenFiles());
+    for (int slice = 0; slice < options_.num_slices; ++slice) {
+      const std::span<const std::byte> bytes(slices[slice], slice_bytes());
+      checksums_[IndexOf(slice, page)] = Checksum(bytes);
+      FOLIO_RETURN_IF_ERROR(output_->Write(Offset(slice, page), bytes));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Read(int slice, int page, std::span<std::byte* const> to) override {
+    if (input_ == nullptr) return Damaged();
+    for (; to.size() > kMaxRun; to = to.subspan(kMaxRun), page += kMaxRun) {
+      FOLIO_RETURN_IF_ERROR(Read(slice, page, to.first(kMaxRun)));
+    }
+    std::array<StoredFile::Piece, kMaxRun> pieces;
+    for (size_t n = 0; n < to.size(); ++n) pieces[n] = {to[n], slice_bytes()};
+    FOLIO_RETURN_IF_ERROR(input_->Read(Offset(slice, page), std::span(pieces).first(to.size())));
+    for (size_t n = 0; n < to.size(); ++n) {
+      const uint64_t expected = checksums_[IndexOf(slice, page + static_cast<int>(n))];
+      if (Checksum({to[n], slice_bytes()}) != expected) return Damaged();
+    }
+    return absl::OkStatus();
+  }
+
+  uint64_t run() const { return run_; }
+
+  // For the engine's thread.
+  int num_pages = 0;           // that have a place in it
+  int num_live = 0;            // that were not freed
+  TaskThreads::Tasks removal;  // of the file, made beforehand: to free a page needs no memory
+
+ private:
+  absl::Status OpenFiles() {
+    if (output_ == nullptr) {
+      FOLIO_ASSIGN_OR_RETURN(output_, files_->Create(path_));
+    }
+    if (input_ == nullptr) {
+      FOLIO_ASSIGN_OR_RETURN(input_, files_->Open(path_));
+    }
+    return absl::OkStatus();
+  }
+  size_t slice_bytes() const { return static_cast<size_t>(options_.slice_bytes); }
+  static size_t IndexOf(int slice, int page) { return static_cast<size_t>(slice) * kPages + page; }
+  int64_t Offset(int slice, int page) const {
+    return (int64_t{slice} * kPages + page) * options_.slice_bytes;
+  }
+
+  const uint64_t run_;
+  FileSystem* const files_;
+  const SegmentHomeOptions options_;
+  const std::string path_;
+  std::unique_ptr<OutputFile> output_;
+  std::unique_ptr<StoredFile> input_;
+  std::vector<uint64_t> checksums_;  // [slice][page]
+};
+
 // Shared with the readers, who may be late.
 struct SegmentHome::ReadState {
   std::vector<SliceRead> reads;
@@ -83,67 +150,42 @@ SegmentHome::~SegmentHome() {
   writer_.Post([this] { files_->Remove(directory_).IgnoreError(); });
 }
 
-SegmentHome::Place SegmentHome::NewPlace(uint64_t run) {
+std::shared_ptr<SegmentHome::Segment> SegmentHome::SegmentFor(uint64_t run) {
   std::shared_ptr<Segment>& growing = growing_[run];
   if (growing == nullptr || growing->num_pages == kPages) {
-    auto segment = std::make_shared<Segment>();
-    segment->path = absl::StrCat(directory_, "/", num_segments_++);
-    segment->run = run;
-    segment->checksums.resize(static_cast<size_t>(options_.num_slices) * kPages);
-    segment->removal.push_back(
-        [this, path = segment->path] { files_->Remove(path).IgnoreError(); });
-    growing = std::move(segment);
+    growing = std::make_shared<Segment>(this, absl::StrCat(directory_, "/", num_segments_++), run);
   }
-  ++growing->num_live;
-  return {growing, growing->num_pages++};
+  return growing;
 }
 
 void SegmentHome::StartWrite(FrameId frame, uint64_t run, std::vector<const std::byte*> slices) {
   // One that could not be written before has its place.
   const auto at = places_.find(frame);
   const bool is_new = at == places_.end();
-  const Place place = is_new ? NewPlace(run) : at->second;
+  const std::shared_ptr<Segment> segment =
+      is_new ? SegmentFor(run) : std::static_pointer_cast<Segment>(at->second.file);
+  const int page = is_new ? segment->num_pages : at->second.page;
   absl::Cleanup forget = [&] {
-    if (!is_new) return;
-    places_.erase(frame);
-    --place.segment->num_live;
+    if (is_new) places_.erase(frame);
   };
-  if (is_new) places_[frame] = place;
+  if (is_new) places_[frame] = {segment, page};
   {
     // The writer needs no memory to say that it is done.
     MutexLock lock(&mutex_);
     written_.reserve(static_cast<size_t>(writing_) + 1);
   }
-  writer_.Post([this, frame, place, slices = std::move(slices)] {
-    absl::Status status = StatusOf([&] { return Write(place, slices); });
+  writer_.Post([this, frame, page, segment, slices = std::move(slices)] {
+    absl::Status status = StatusOf([&] { return segment->Write(page, slices); });
     MutexLock lock(&mutex_);
     written_.push_back({frame, std::move(status)});
     changed_.NotifyAll();
   });
   ++writing_;
+  if (is_new) {
+    ++segment->num_pages;
+    ++segment->num_live;
+  }
   std::move(forget).Cancel();
-}
-
-absl::Status SegmentHome::OpenFiles(Segment* segment) {
-  if (segment->output == nullptr) {
-    FOLIO_ASSIGN_OR_RETURN(segment->output, files_->Create(segment->path));
-  }
-  if (segment->input == nullptr) {
-    FOLIO_ASSIGN_OR_RETURN(segment->input, files_->Open(segment->path));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SegmentHome::Write(const Place& place, const std::vector<const std::byte*>& slices) {
-  Segment* segment = place.segment.get();
-  FOLIO_RETURN_IF_ERROR(OpenFiles(segment));
-  for (int slice = 0; slice < options_.num_slices; ++slice) {
-    const std::span<const std::byte> bytes(slices[slice],
-                                           static_cast<size_t>(options_.slice_bytes));
-    segment->checksums[static_cast<size_t>(slice) * kPages + place.page] = Checksum(bytes);
-    FOLIO_RETURN_IF_ERROR(segment->output->Write(Offset(slice, place.page), bytes));
-  }
-  return absl::OkStatus();
 }
 
 void SegmentHome::TakeWritten(bool wait, std::vector<Written>* written) {
@@ -165,7 +207,7 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
   std::iota(state->order.begin(), state->order.end(), size_t{0});
   const auto position = [&](size_t n) {
     const Place& place = state->places[n];
-    return std::tuple(place.segment.get(), state->reads[n].slice, place.page);
+    return std::tuple(place.file.get(), state->reads[n].slice, place.page);
   };
   std::sort(state->order.begin(), state->order.end(),
             [&](size_t a, size_t b) { return position(a) < position(b); });
@@ -196,7 +238,7 @@ void SegmentHome::ReadPart(ReadState* state, size_t begin, size_t end) const {
   const auto follows = [&](size_t a, size_t b) {
     const Place& first = state->places[a];
     const Place& second = state->places[b];
-    return first.segment == second.segment && state->reads[a].slice == state->reads[b].slice &&
+    return first.file == second.file && state->reads[a].slice == state->reads[b].slice &&
            first.page + 1 == second.page;
   };
   while (begin < end) {
@@ -211,37 +253,43 @@ void SegmentHome::ReadPart(ReadState* state, size_t begin, size_t end) const {
 }
 
 void SegmentHome::ReadRun(ReadState* state, size_t begin, size_t end) const {
-  const auto bytes = static_cast<size_t>(options_.slice_bytes);
-  std::array<StoredFile::Piece, kMaxRun> pieces;
-  for (size_t n = begin; n < end; ++n) {
-    pieces[n - begin] = {state->reads[state->order[n]].to, bytes};
-  }
+  std::array<std::byte*, kMaxRun> to;
+  for (size_t n = begin; n < end; ++n) to[n - begin] = state->reads[state->order[n]].to;
   const size_t first = state->order[begin];
   const Place& place = state->places[first];
-  const int slice = state->reads[first].slice;
-  const absl::Status status = StatusOf([&] {
-    return place.segment->input->Read(Offset(slice, place.page),
-                                      std::span(pieces).first(end - begin));
+  absl::Status status = StatusOf([&] {
+    return place.file->Read(state->reads[first].slice, place.page,
+                            std::span(to).first(end - begin));
   });
-  for (size_t n = begin; n < end; ++n) {
-    const size_t read = state->order[n];
-    const auto at = static_cast<size_t>(slice) * kPages + state->places[read].page;
-    const bool whole =
-        status.ok() && Checksum({state->reads[read].to, bytes}) == place.segment->checksums[at];
-    if (whole) continue;
-    state->statuses[read] = status.ok() ? Damaged() : status;
+  if (status.ok()) return;
+  if (end - begin == 1) {
+    state->statuses[first] = std::move(status);
+    return;
   }
+  // Those that can be read are.
+  for (size_t n = begin; n < end; ++n) ReadRun(state, n, n + 1);
+}
+
+void SegmentHome::Adopt(FrameId frame, Place place) {
+  Place& at = places_[frame];
+  std::swap(at, place);
+  if (auto* const segment = dynamic_cast<Segment*>(place.file.get())) FreePage(segment);
 }
 
 void SegmentHome::Free(FrameId frame) {
   const auto at = places_.find(frame);
-  const std::shared_ptr<Segment> segment = std::move(at->second.segment);
+  if (at == places_.end()) return;  // it was to be adopted, and there was no memory
+  const Place place = std::move(at->second);
   places_.erase(at);
+  if (auto* const segment = dynamic_cast<Segment*>(place.file.get())) FreePage(segment);
+}
+
+void SegmentHome::FreePage(Segment* segment) {
   if (--segment->num_live > 0) return;
-  const auto growing = growing_.find(segment->run);
-  if (growing != growing_.end() && growing->second == segment) growing_.erase(growing);
   // Behind what is still being written to it. What cannot be removed is, at the next start.
   writer_.Post(&segment->removal);
+  const auto growing = growing_.find(segment->run());
+  if (growing != growing_.end() && growing->second.get() == segment) growing_.erase(growing);
 }
 
 }  // namespace folio

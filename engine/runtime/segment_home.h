@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -11,6 +12,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/task_threads.h"
 #include "engine/kv/page_home.h"
+#include "engine/runtime/page_file.h"
 #include "engine/store/file_system.h"
 
 namespace folio {
@@ -42,37 +44,32 @@ class SegmentHome final : public PageHome {
   std::unique_ptr<PendingReads> StartReads(std::vector<SliceRead> reads) override;
   void Free(FrameId frame) override;
 
- private:
-  // One file. What is in it is written by the writer and, a page being there, read by readers.
-  struct Segment {
-    std::string path;
-    uint64_t run = 0;
-    int num_pages = 0;  // that have a place in it
-    int num_live = 0;   // that were not freed
-    std::unique_ptr<OutputFile> output;
-    std::unique_ptr<StoredFile> input;
-    std::vector<uint64_t> checksums;  // [slice][page]
-    TaskThreads::Tasks removal;  // of the file, made beforehand: to free a page needs no memory
-  };
+  // Where a page lies: in a file of the home's own, or in one that it was told of.
   struct Place {
-    std::shared_ptr<Segment> segment;
+    std::shared_ptr<PageFile> file;
     int page = 0;
   };
+  // From now on the page is read from there. REQUIRES: it was written, or never begun to be.
+  void Adopt(FrameId frame, Place place);
+  // REQUIRES: it was written or adopted.
+  const Place& PlaceOf(FrameId frame) const { return places_.at(frame); }
+  // Does something once what is being written has been.
+  void AfterWrites(std::function<void()> task) { writer_.Post(std::move(task)); }
+
+ private:
+  class Segment;
   struct ReadState;
   class Reads;
 
   SegmentHome(FileSystem* files, std::string directory, const SegmentHomeOptions& options);
 
-  Place NewPlace(uint64_t run);
-  // On the writer's thread.
-  absl::Status Write(const Place& place, const std::vector<const std::byte*>& slices);
-  absl::Status OpenFiles(Segment* segment);
+  // The segment that grows behind the pages of a run.
+  std::shared_ptr<Segment> SegmentFor(uint64_t run);
+  // A page of it is needed no more.
+  void FreePage(Segment* segment);
   // On a reader's thread: a part of the order, and reads of it that follow each other on disk.
   void ReadPart(ReadState* state, size_t begin, size_t end) const;
   void ReadRun(ReadState* state, size_t begin, size_t end) const;
-  int64_t Offset(int slice, int page) const {
-    return (int64_t{slice} * kPages + page) * options_.slice_bytes;
-  }
 
   FileSystem* const files_;
   const std::string directory_;

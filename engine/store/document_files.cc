@@ -91,7 +91,7 @@ absl::Status DocumentFiles::Publish(std::pair<Manifest, std::string> next, Dispo
     FOLIO_RETURN_IF_ERROR(file->Write(0, BytesOf(next.second)));
     FOLIO_RETURN_IF_ERROR(file->Sync());
   }
-  const absl::Status renamed = use_.files->Rename(draft, path);
+  absl::Status renamed = use_.files->Rename(draft, path);
   if (!renamed.ok()) {
     // A device may do it and say that it failed.
     const auto there = ReadManifest(use_.files, path);

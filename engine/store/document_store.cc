@@ -86,7 +86,8 @@ void DocumentStore::Forget(const std::shared_ptr<DocumentFiles>& document) {
 
 // ---- Writing ----
 
-std::unique_ptr<DocumentWriter> DocumentStore::MakeWriter(std::shared_ptr<DocumentFiles> document) {
+std::unique_ptr<DocumentWriter> DocumentStore::MakeWriter(
+    const std::shared_ptr<DocumentFiles>& document) {
   return std::make_unique<DocumentWriter>(document, [this, document] { Forget(document); });
 }
 
@@ -97,7 +98,8 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentStore::Begin(const NewDo
   first.incarnation = document.handle.incarnation;
   first.name = document.name;
   first.upload_token = document.upload_token;
-  first.created_us = surroundings_.now_us();
+  first.attention = document.attention;
+  first.created_us = document.created_us != 0 ? document.created_us : surroundings_.now_us();
   first.attributes = document.attributes;
   first.tokenizer = document.tokenizer;
   FOLIO_RETURN_IF_ERROR(EncodeManifest(first).status());
@@ -207,7 +209,7 @@ absl::Status DocumentStore::Quarantine(const DocumentHandle& handle, int64_t ren
 absl::Status DocumentStore::RemoveDocument(const DocumentHandle& handle,
                                            DocumentFiles::Disposal disposal) {
   FOLIO_ASSIGN_OR_RETURN(const auto document, Lookup(handle));
-  const absl::Status removed = document->Remove(disposal);
+  absl::Status removed = document->Remove(disposal);
   if (document->is_gone()) Forget(document);
   return removed;
 }

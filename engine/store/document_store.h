@@ -40,6 +40,8 @@ struct NewDocument {
   DocumentHandle handle;
   std::string name;
   std::string upload_token;
+  std::string attention;
+  int64_t created_us = 0;  // Unix time; 0: now
   DocumentAttributes attributes;
   Fingerprint tokenizer = {};
 };
@@ -114,7 +116,7 @@ class DocumentStore {
                                DocumentFiles::Disposal disposal);
   absl::Status RemoveDocument(const DocumentHandle& handle, DocumentFiles::Disposal disposal);
   void Forget(const std::shared_ptr<DocumentFiles>& document) FOLIO_EXCLUDES(mu_);
-  std::unique_ptr<DocumentWriter> MakeWriter(std::shared_ptr<DocumentFiles> document);
+  std::unique_ptr<DocumentWriter> MakeWriter(const std::shared_ptr<DocumentFiles>& document);
 
   FileSystem* const files_;
   StoreSpace space_;

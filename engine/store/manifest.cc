@@ -133,6 +133,7 @@ void PutManifest(const Manifest& manifest, ByteWriter* out) {
   out->String(manifest.id);
   out->String(manifest.name);
   out->String(manifest.upload_token);
+  out->String(manifest.attention);
   out->Number(manifest.incarnation);
   out->Number(manifest.created_us);
   out->Number(manifest.updated_us);
@@ -150,6 +151,7 @@ Manifest TakeManifest(ByteReader* in) {
   manifest.id = in->String(kMaxDocumentIdBytes);
   manifest.name = in->String(kMaxNameBytes);
   manifest.upload_token = in->String(kMaxNameBytes);
+  manifest.attention = in->String(kMaxAttentionBytes);
   manifest.incarnation = in->Number<uint64_t>();
   manifest.created_us = in->Number<int64_t>();
   manifest.updated_us = in->Number<int64_t>();

@@ -61,6 +61,8 @@ struct Manifest {
   std::string id;
   std::string name;
   std::string upload_token;
+  // Canonical text of the attention that it was uploaded for.
+  std::string attention;
   uint64_t incarnation = 0;
   int64_t created_us = 0;  // Unix time
   int64_t updated_us = 0;  // of the last commit

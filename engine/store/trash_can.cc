@@ -71,7 +71,7 @@ int64_t TrashCan::TakeNumber() {
 
 absl::Status TrashCan::Discard(const std::string& path, int64_t bytes) {
   const int64_t number = TakeNumber();
-  const absl::Status moved = files_->Rename(path, absl::StrCat(kTrash, "/", number));
+  absl::Status moved = files_->Rename(path, absl::StrCat(kTrash, "/", number));
   const MutexLock lock(&mu_);
   if (absl::IsNotFound(moved)) {
     space_->Add({.documents = -bytes});
@@ -93,7 +93,7 @@ absl::Status TrashCan::Reap(const std::string& path, int64_t bytes) {
 
 absl::Status TrashCan::Quarantine(const std::string& path, int64_t bytes) {
   const int64_t number = TakeNumber();
-  const absl::Status moved = files_->Rename(path, absl::StrCat(kQuarantine, "/", number));
+  absl::Status moved = files_->Rename(path, absl::StrCat(kQuarantine, "/", number));
   {
     const MutexLock lock(&mu_);
     ++num_quarantined_;

@@ -113,10 +113,9 @@ TEST_F(DocumentStoreTest, WithoutACommitThereIsNoDocument) {
     ASSERT_TRUE(writer->AppendTokens(kIds, kOffsets, 1).ok());
     EXPECT_TRUE(store_->List().empty());
     EXPECT_EQ(store_->Find("a").status().code(), absl::StatusCode::kNotFound);
-    EXPECT_EQ(store_->Begin({.handle = {"a", 2}, .name = "", .upload_token = "", .attributes = {}})
-                  .status()
-                  .code(),
-              absl::StatusCode::kAlreadyExists);
+    NewDocument other;
+    other.handle = {"a", 2};
+    EXPECT_EQ(store_->Begin(other).status().code(), absl::StatusCode::kAlreadyExists);
   }
   store_->EmptyTrash();
   EXPECT_EQ(store_->usage().bytes.total(), 0);

@@ -26,6 +26,7 @@ class EngineTiers : public testing::Test {
     options.kv_bytes = int64_t{4} << 20;
     options.kv_dir = dir_.path() + "/kv";
     options.kv_disk_bytes = int64_t{64} << 20;
+    options.store_bytes = 1;  // no document has room: pages stay where their first copy is
     auto engine = Engine::Create(options);
     EXPECT_TRUE(engine.ok()) << engine.status();
     engine_ = *std::move(engine);

@@ -23,6 +23,7 @@ Manifest FullManifest() {
   manifest.id = "a/b";
   manifest.name = "Ezekiel";
   manifest.upload_token = "secret";
+  manifest.attention = "full() plain()";
   manifest.incarnation = 7;
   manifest.created_us = 1;
   manifest.updated_us = 2;

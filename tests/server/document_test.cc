@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "tests/server/test_server.h"
 
 namespace folio::testing {
@@ -19,6 +21,12 @@ class Documents : public ::testing::Test {
     request.set_document_id(id);
     v1::DeleteDocumentResponse response;
     return stub_->DeleteDocument(&context, request, &response);
+  }
+  grpc::Status Save(const std::string& id, v1::Document* document) {
+    grpc::ClientContext context;
+    v1::SaveDocumentRequest request;
+    request.set_document_id(id);
+    return stub_->SaveDocument(&context, request, document);
   }
   grpc::Status List(uint32_t page_size, const std::string& token,
                     v1::ListDocumentsResponse* response) {
@@ -109,6 +117,61 @@ TEST_F(Documents, AFailedOneCanBeDeleted) {
   EXPECT_TRUE(Delete("book").ok());
   v1::Document document;
   EXPECT_EQ(Get("book", &document).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(Documents, ToSaveNeedsAServerThatStoresThem) {
+  UploadWhole(&server_, "book", "text");
+  v1::Document document;
+  EXPECT_EQ(Save("book", &document).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_EQ(Save("nothing", &document).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(DetailsOf(Save("a b", &document)).field(), "document_id");
+}
+
+TEST_F(Documents, SavedOnesSaySo) {
+  UploadWhole(&server_, "book", "text");
+  v1::Document document;
+  ASSERT_TRUE(Get("book", &document).ok());
+  EXPECT_FALSE(document.saved());
+  server_.engine().SaveDocuments(int64_t{12345});
+  ASSERT_TRUE(Save("book", &document).ok());
+  EXPECT_TRUE(document.saved());
+  EXPECT_EQ(document.stored_bytes(), 12345u);
+  EXPECT_EQ(document.document_id(), "book");
+}
+
+TEST_F(Documents, WhatCannotBeSavedSaysWhyAndStays) {
+  UploadWhole(&server_, "book", "text");
+  server_.engine().SaveDocuments(absl::ResourceExhaustedError("the disk is full"));
+  v1::Document document;
+  EXPECT_EQ(Save("book", &document).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  ASSERT_TRUE(Get("book", &document).ok());
+  EXPECT_FALSE(document.saved());
+  EXPECT_EQ(document.save_error(), "the disk is full");
+  EXPECT_EQ(document.state(), v1::Document::STATE_READY);
+}
+
+TEST_F(Documents, WhoWaitsForASaveIsToldThatTheDocumentIsGone) {
+  UploadWhole(&server_, "book", "text");
+  server_.engine().SaveDocuments(std::nullopt);  // never ends
+  std::thread waits([this] {
+    v1::Document document;
+    EXPECT_EQ(Save("book", &document).error_code(), grpc::StatusCode::NOT_FOUND);
+  });
+  server_.engine().WaitForSave();
+  EXPECT_TRUE(Delete("book").ok());
+  waits.join();
+}
+
+TEST_F(Documents, AWaitForASaveEndsWithItsDeadline) {
+  UploadWhole(&server_, "book", "text");
+  server_.engine().SaveDocuments(std::nullopt);
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(50));
+  v1::SaveDocumentRequest request;
+  request.set_document_id("book");
+  v1::Document document;
+  EXPECT_EQ(stub_->SaveDocument(&context, request, &document).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
 }
 
 TEST_F(Documents, StatesAreShown) {

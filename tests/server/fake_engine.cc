@@ -257,6 +257,17 @@ absl::Status FakeEngine::DeleteDocument(const DocumentHandle& handle) {
   return absl::OkStatus();
 }
 
+absl::Status FakeEngine::SaveDocument(const DocumentHandle& handle) {
+  FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(handle));
+  MutexLock lock(&mu_);
+  if (!stores_) return absl::FailedPreconditionError("documents are not stored");
+  FOLIO_RETURN_IF_ERROR(CheckFinished(document));
+  if (saved_.has_value()) directory_.SetSaved(handle, *saved_);
+  ++num_saves_;
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
 EngineStats FakeEngine::Stats() const {
   MutexLock lock(&mu_);
   return stats_;
@@ -281,6 +292,17 @@ void FakeEngine::RefuseSubmit(absl::Status status) {
 void FakeEngine::RefuseDocumentSizes(absl::Status status) {
   MutexLock lock(&mu_);
   size_status_ = std::move(status);
+}
+
+void FakeEngine::SaveDocuments(std::optional<absl::StatusOr<int64_t>> stored_bytes) {
+  MutexLock lock(&mu_);
+  stores_ = true;
+  saved_ = std::move(stored_bytes);
+}
+
+void FakeEngine::WaitForSave() {
+  MutexLock lock(&mu_);
+  while (num_saves_ == 0) changed_.Wait(&mu_);
 }
 
 void FakeEngine::HoldPrefill() {

@@ -53,6 +53,8 @@ class FakeEngine final : public Engine {
   absl::Status FinishDocument(const DocumentHandle& handle) override;
   absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) override;
   void PauseDocument(const DocumentHandle& handle) override;
+  // There is no --kv-dir unless SaveDocuments says what happens, at once.
+  absl::Status SaveDocument(const DocumentHandle& handle) override;
   absl::Status DeleteDocument(const DocumentHandle& handle) override;
   std::optional<DocumentInfo> GetDocument(const std::string& id) const override {
     return directory_.Find(id);
@@ -68,6 +70,9 @@ class FakeEngine final : public Engine {
   void set_stats(const EngineStats& stats);
   void RefuseSubmit(absl::Status status);
   void RefuseDocumentSizes(absl::Status status);
+  // What SaveDocument gives: bytes on disk, or why there are none; nullopt: it does not end.
+  void SaveDocuments(std::optional<absl::StatusOr<int64_t>> stored_bytes);
+  void WaitForSave();
   void HoldPrefill();
   // Cancellations have no effect any more.
   void Freeze();
@@ -129,6 +134,9 @@ class FakeEngine final : public Engine {
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
   absl::Status size_status_ FOLIO_GUARDED_BY(mu_);
+  bool stores_ FOLIO_GUARDED_BY(mu_) = false;
+  int num_saves_ FOLIO_GUARDED_BY(mu_) = 0;
+  std::optional<absl::StatusOr<int64_t>> saved_ FOLIO_GUARDED_BY(mu_);
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
   bool room_ FOLIO_GUARDED_BY(mu_) = true;
   bool frozen_ FOLIO_GUARDED_BY(mu_) = false;

@@ -32,6 +32,7 @@ const Flag kFlags[] = {
     {"--kv-dtype", "bf16", "fp64", FOLIO_GET(engine.kv_dtype)},
     {"--kv-bytes", "2KiB", "-1", FOLIO_GET(engine.kv_bytes), "2048"},
     {"--kv-disk-bytes", "3KiB", "-1", FOLIO_GET(engine.kv_disk_bytes), "3072"},
+    {"--store-bytes", "4KiB", "-1", FOLIO_GET(engine.store_bytes), "4096"},
     {"--step-tokens", "64", "-1", FOLIO_GET(engine.step_tokens)},
     {"--prefill-share-tokens", "16", "-1", FOLIO_GET(engine.prefill_share_tokens)},
     {"--listen", "localhost:7", "localhost", FOLIO_GET(listen)},

@@ -15,7 +15,6 @@ QUESTION = "What is the pass key? The pass key is"
 MEMORY_BYTES = (64 + 68) * MIB  # for pages, and for the chunk summaries of LONG tokens, which stay in memory
 BESIDE_BYTES = 128 * MIB  # weights, activations, tokens, the program
 LEAST_PREFILL, LEAST_DECODE, LEAST_STREAM = 0.7, 0.9, 0.85
-# What is read whole with each token costs too much to prefill at half a million tokens: those are asked of a shorter text.
 # To prefill half a million tokens takes hours where each token reads all before it: those are asked of a shorter text.
 LONG, SHORT = 524_288, 32_768
 SHORT_MEMORY_BYTES = 16 * MIB

@@ -1,5 +1,5 @@
-"""Documents larger than memory (./dev tiers): each row is measured beside the same with everything in memory, in one run,
-and beside what the disk can do. `./dev tiers NAME` measures one row. Exit status 1 when an answer differs, memory exceeds its
+"""Documents larger than memory, and documents that outlive the server (./dev tiers): each row beside its goal, and beside
+what the disk can do. `./dev tiers NAME` measures one row. Exit status 1 when an answer differs, memory exceeds its
 budget, or something is left behind."""
 import argparse
 import pathlib
@@ -10,10 +10,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(ROOT / "tools")]
 
+import crash  # noqa: E402
 import disk  # noqa: E402
 import larger  # noqa: E402
+import restart  # noqa: E402
+import save  # noqa: E402
 
-ROWS = {"larger": larger.measure, "stream": larger.measure_stream}
+ROWS = {"larger": larger.measure, "stream": larger.measure_stream, "restart": restart.measure, "save": save.measure,
+        "crash": crash.measure}
 
 
 def main():
@@ -30,7 +34,9 @@ def main():
         print(f"disk: {limits}", flush=True)
         faults = []
         for name in args.rows or ROWS:
-            faults += ROWS[name](args.bin, pathlib.Path(directory), limits)
+            below = pathlib.Path(directory) / name
+            below.mkdir()
+            faults += ROWS[name](args.bin, below, limits)
     for fault in faults:
         print(f"FAILED: {fault}")
     return 1 if faults else 0

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "engine/backend/backend.h"
@@ -25,7 +26,10 @@ class AttentionWaves {
     const CpuAttentionContext* context;
     int64_t page;
     int kv_head;
-    auto operator<=>(const Item&) const = default;
+    bool operator==(const Item&) const = default;
+    bool operator<(const Item& other) const {
+      return std::tie(context, page, kv_head) < std::tie(other.context, other.page, other.kv_head);
+    }
   };
   // Whether a block has the pass that is worked on; all plans have at least one.
   bool Takes(const AttentionWorker& worker) const { return pass_ < worker.num_passes(); }

@@ -1,0 +1,237 @@
+#include "engine/runtime/cache_files.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+
+namespace folio {
+namespace {
+
+using Frame = CacheImage::Frame;
+
+constexpr int kPages = SegmentWriter::kMaxPages;
+// Sealed pages that are read at a time.
+constexpr int64_t kReadBytes = int64_t{8} << 20;
+
+Frame PartsOf(std::byte* base, int count, int64_t bytes) {
+  Frame parts(count);
+  for (int n = 0; n < count; ++n) parts[n] = base + n * bytes;
+  return parts;
+}
+
+std::vector<Frame> FramesOf(const FrameMemory& memory, const std::vector<FrameId>& ids, int count,
+                            int64_t bytes) {
+  std::vector<Frame> frames;
+  frames.reserve(ids.size());
+  for (const FrameId id : ids) frames.push_back(PartsOf(memory.Frame(id), count, bytes));
+  return frames;
+}
+
+const std::vector<Frame>& FramesOfKind(const CacheImage& image, SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::kSinks:
+      return image.sinks;
+    case SegmentKind::kSummaries:
+      return image.summaries;
+    case SegmentKind::kPendingQueries:
+      return image.pending_queries;
+    case SegmentKind::kPages:
+      break;
+  }
+  return image.open_pages;
+}
+
+SegmentShape ShapeOf(const CacheImage& image, SegmentKind kind, int64_t first, int64_t end) {
+  const KvGeometry& geometry = image.geometry;
+  SegmentShape shape;
+  shape.kind = kind;
+  shape.num_slices = geometry.num_layers;
+  shape.first_page = first;
+  shape.num_pages = static_cast<int>(end - first);
+  if (kind == SegmentKind::kPages) {
+    shape.num_slices = geometry.num_slices();
+    shape.slice_bytes = image.page_slice_bytes;
+  } else if (kind == SegmentKind::kSummaries) {
+    shape.slice_bytes = geometry.summary_frame_bytes() / geometry.num_layers;
+  } else {
+    shape.slice_bytes = geometry.frame_bytes() / geometry.num_layers;
+  }
+  return shape;
+}
+
+void AddShapes(const CacheImage& image, SegmentKind kind, int64_t first, int64_t end,
+               std::vector<SegmentShape>* shapes) {
+  for (int64_t at = first; at < end;) {
+    const int64_t next = std::min(end, (at / kPages + 1) * kPages);
+    shapes->push_back(ShapeOf(image, kind, at, next));
+    at = next;
+  }
+}
+
+const ContentKey& KeyOf(const std::vector<ContentKey>& keys, const SegmentShape& shape) {
+  return shape.kind == SegmentKind::kPages ? keys[shape.first_page / kPages] : keys.back();
+}
+
+absl::Status WriteFrame(const Frame& frame, int page, SegmentDraft* draft) {
+  return draft->WritePage(page, {frame.data(), frame.size()});
+}
+
+// Pages [first, end) of the sequence, all of them sealed.
+absl::Status CopySealed(const CacheImage& image, const SegmentShape& shape, int64_t first,
+                        int64_t end, SegmentDraft* draft) {
+  const int64_t page_bytes = shape.slice_bytes * shape.num_slices;
+  const int64_t batch = std::clamp<int64_t>(kReadBytes / page_bytes, 1, end - first);
+  std::vector<std::byte> buffer(static_cast<size_t>(batch * page_bytes));
+  std::vector<std::byte*> to;
+  for (int64_t begin = first; begin < end;) {
+    const SegmentHome::Place& place = image.sealed_pages[begin - image.layout.first_page];
+    int64_t count = 1;  // that follow each other in one file
+    for (; begin + count < end && count < batch; ++count) {
+      const auto& next = image.sealed_pages[begin + count - image.layout.first_page];
+      if (next.file != place.file || next.page != place.page + count) break;
+    }
+    for (int slice = 0; slice < shape.num_slices; ++slice) {
+      to.clear();
+      for (int64_t n = 0; n < count; ++n) {
+        to.push_back(buffer.data() + n * page_bytes + slice * shape.slice_bytes);
+      }
+      FOLIO_RETURN_IF_ERROR(place.file->Read(slice, place.page, to));
+    }
+    for (int64_t n = 0; n < count; ++n) {
+      const Frame page =
+          PartsOf(buffer.data() + n * page_bytes, shape.num_slices, shape.slice_bytes);
+      FOLIO_RETURN_IF_ERROR(
+          WriteFrame(page, static_cast<int>(begin + n - shape.first_page), draft));
+    }
+    begin += count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, SegmentDraft* draft) {
+  int64_t begin = shape.first_page;
+  const int64_t end = begin + shape.num_pages;
+  int64_t first_in_memory = 0;
+  if (shape.kind == SegmentKind::kPages) {
+    first_in_memory = image.layout.open_page;
+    const int64_t sealed_end = std::min(end, first_in_memory);
+    if (begin < sealed_end) {
+      FOLIO_RETURN_IF_ERROR(CopySealed(image, shape, begin, sealed_end, draft));
+      begin = sealed_end;
+    }
+  }
+  const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
+  for (; begin < end; ++begin) {
+    FOLIO_RETURN_IF_ERROR(WriteFrame(frames[begin - first_in_memory],
+                                     static_cast<int>(begin - shape.first_page), draft));
+  }
+  return absl::OkStatus();
+}
+
+// What of a segment is in memory, slice by slice.
+absl::Status ReadSegment(const Segment& segment, const CacheImage& image) {
+  const SegmentShape& shape = segment.shape();
+  const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
+  const int64_t first_in_memory = shape.kind == SegmentKind::kPages ? image.layout.open_page : 0;
+  const int64_t begin = std::max(shape.first_page, first_in_memory);
+  const int64_t end = shape.first_page + shape.num_pages;
+  std::vector<std::byte*> to;
+  for (int slice = 0; slice < shape.num_slices && begin < end; ++slice) {
+    to.clear();
+    for (int64_t n = begin; n < end; ++n) to.push_back(frames[n - first_in_memory][slice]);
+    FOLIO_RETURN_IF_ERROR(segment.Read(slice, static_cast<int>(begin - shape.first_page), to));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+CacheImage CacheImage::Of(const KvStore& store, const AttentionPlan& plan, int64_t num_tokens,
+                          const SequenceKv& kv) {
+  CacheImage image;
+  const KvGeometry& geometry = image.geometry = store.geometry();
+  image.layout = store.LayoutOf(plan, num_tokens);
+  const SliceMemory pages = store.page_memory();
+  image.page_slice_bytes = pages.slice_bytes;
+  for (int64_t n = image.layout.open_page; n < image.layout.end_page; ++n) {
+    Frame& frame = image.open_pages.emplace_back(geometry.num_slices());
+    const FrameId id = kv.pages[n - kv.first_page];
+    for (int slice = 0; slice < geometry.num_slices(); ++slice)
+      frame[slice] = pages.Slice(id, slice);
+  }
+  const int layers = geometry.num_layers;
+  const int64_t frame_part = geometry.frame_bytes() / layers;
+  image.sinks = FramesOf(store.frame_memory(), kv.sinks, layers, frame_part);
+  image.pending_queries = FramesOf(store.frame_memory(), kv.pending_queries, layers, frame_part);
+  image.summaries = FramesOf(store.summary_memory(), kv.summaries, layers,
+                             geometry.summary_frame_bytes() / layers);
+  return image;
+}
+
+std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view attention,
+                                    std::span<const int32_t> tokens, int page_tokens) {
+  std::vector<ContentKey> keys;
+  ContentKey key = FirstKey(model, attention, "");
+  const auto segment_tokens = static_cast<size_t>(kPages) * page_tokens;
+  for (; !tokens.empty(); tokens = tokens.subspan(std::min(segment_tokens, tokens.size()))) {
+    key = NextKey(key, tokens.first(std::min(segment_tokens, tokens.size())));
+    keys.push_back(key);
+  }
+  return keys;
+}
+
+std::vector<SegmentShape> SegmentShapes(const CacheImage& image) {
+  const CacheLayout& layout = image.layout;
+  std::vector<SegmentShape> shapes;
+  AddShapes(image, SegmentKind::kPages, layout.first_page, layout.end_page, &shapes);
+  AddShapes(image, SegmentKind::kSinks, 0, layout.num_sinks, &shapes);
+  AddShapes(image, SegmentKind::kPendingQueries, 0, layout.num_pending_queries, &shapes);
+  AddShapes(image, SegmentKind::kSummaries, 0, layout.num_summaries, &shapes);
+  return shapes;
+}
+
+int64_t CacheFileBytes(const CacheImage& image) {
+  int64_t bytes = 0;
+  for (const SegmentShape& shape : SegmentShapes(image)) bytes += shape.FileBytes();
+  return bytes;
+}
+
+bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
+               const std::vector<ContentKey>& keys) {
+  const std::vector<SegmentShape> shapes = SegmentShapes(image);
+  return std::equal(rendition.segments.begin(), rendition.segments.end(), shapes.begin(),
+                    shapes.end(), [&](const StoredSegment& segment, const SegmentShape& shape) {
+                      return segment.shape == shape && segment.key == KeyOf(keys, shape);
+                    });
+}
+
+absl::StatusOr<std::vector<StoredSegment>> WriteCache(const CacheImage& image,
+                                                      const std::vector<ContentKey>& keys,
+                                                      int64_t rendition, DocumentWriter* writer) {
+  std::vector<StoredSegment> segments;
+  for (const SegmentShape& shape : SegmentShapes(image)) {
+    FOLIO_ASSIGN_OR_RETURN(SegmentDraft draft,
+                           writer->AddSegment(rendition, shape, KeyOf(keys, shape)));
+    FOLIO_RETURN_IF_ERROR(WriteSegment(image, shape, &draft));
+    FOLIO_ASSIGN_OR_RETURN(segments.emplace_back(), draft.Finish());
+  }
+  return segments;
+}
+
+absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
+                       const StoredRendition& rendition, const CacheImage& image) {
+  for (const StoredSegment& stored : rendition.segments) {
+    const SegmentShape& shape = stored.shape;
+    const bool sealed = shape.kind == SegmentKind::kPages &&
+                        shape.first_page + shape.num_pages <= image.layout.open_page;
+    if (sealed) continue;
+    FOLIO_ASSIGN_OR_RETURN(const Segment segment,
+                           store.OpenSegment(handle, rendition.number, stored));
+    FOLIO_RETURN_IF_ERROR(ReadSegment(segment, image));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace folio

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/kv/kv_store.h"
+#include "engine/runtime/segment_home.h"
+#include "engine/store/document_store.h"
+
+namespace folio {
+
+// Where the cache of a sequence lies that does not change any more. Bytes are valid as long as the
+// sequence holds its frames.
+struct CacheImage {
+  KvGeometry geometry;
+  CacheLayout layout;
+  int64_t page_slice_bytes = 0;  // of a slice of a page
+  // Pages [first_page, open_page), if they were computed by this process; else empty.
+  std::vector<SegmentHome::Place> sealed_pages;
+  // The other pages, sinks, pending queries and summaries: the parts of each, which are layers (of
+  // pages: slices).
+  using Frame = std::vector<std::byte*>;
+  std::vector<Frame> open_pages;
+  std::vector<Frame> sinks;
+  std::vector<Frame> pending_queries;
+  std::vector<Frame> summaries;
+
+  // Without sealed pages. REQUIRES: the sequence has the cache of num_tokens tokens.
+  static CacheImage Of(const KvStore& store, const AttentionPlan& plan, int64_t num_tokens,
+                       const SequenceKv& kv);
+};
+
+// The keys of a rendition's segments: that of pages [64 n, 64 (n + 1)) is keys[n], that of all
+// others the last one.
+std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view attention,
+                                    std::span<const int32_t> tokens, int page_tokens);
+
+// What the cache of `layout` is made of, in the order in which segments are written: their shapes.
+std::vector<SegmentShape> SegmentShapes(const CacheImage& image);
+
+// Of all of them.
+int64_t CacheFileBytes(const CacheImage& image);
+
+// Whether the segments of a rendition are those of `image` and `keys`.
+bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
+               const std::vector<ContentKey>& keys);
+
+// Writes all of it; nothing is committed. Errors: those of SegmentDraft, DATA_LOSS if a sealed page
+// cannot be read.
+absl::StatusOr<std::vector<StoredSegment>> WriteCache(const CacheImage& image,
+                                                      const std::vector<ContentKey>& keys,
+                                                      int64_t rendition, DocumentWriter* writer);
+
+// Reads all but the sealed pages to where the image says. Errors: those of
+// DocumentStore::OpenSegment and Segment::Read.
+absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
+                       const StoredRendition& rendition, const CacheImage& image);
+
+}  // namespace folio

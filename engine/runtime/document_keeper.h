@@ -1,0 +1,173 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/base/mutex.h"
+#include "engine/base/task_threads.h"
+#include "engine/runtime/cache_files.h"
+#include "engine/runtime/document_info.h"
+#include "engine/runtime/engine_command.h"
+#include "engine/runtime/segment_home.h"
+#include "engine/store/document_store.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace folio {
+
+struct KeeperOptions {
+  // What stored KV and stored token ids are good for.
+  Fingerprint model = {};
+  Fingerprint tokenizer = {};
+  int64_t quota_bytes = 0;
+  int page_tokens = 0;
+};
+
+// Keeps documents on disk: writes what the engine has computed of them, and brings it back after a
+// restart. Orders come from the engine thread and take their time elsewhere; how they ended is said
+// by a command to the engine. The only place where the store of documents and the cache meet.
+class DocumentKeeper {
+ public:
+  // Commands go to the engine thread; needs no memory.
+  using Post = std::function<void(EngineCommands)>;
+
+  // Borrows all three. Errors: those of DocumentStore::Open.
+  static absl::StatusOr<std::unique_ptr<DocumentKeeper>> Open(FileSystem* files, SegmentHome* home,
+                                                              const Tokenizer* tokenizer,
+                                                              const KeeperOptions& options);
+  ~DocumentKeeper() { Stop(); }
+
+  // Orders may come from now on, until Stop, which waits for those under way.
+  void Start(Post post) { post_ = std::move(post); }
+  void Stop() FOLIO_EXCLUDES(mutex_);
+
+  // All documents with a whole text. Before Start.
+  std::vector<DocumentStore::ManifestPtr> List() const;
+  // Whether its token ids mean what they meant.
+  bool KnowsTokens(const Manifest& manifest) const {
+    return manifest.tokenizer == options_.tokenizer;
+  }
+  // The cache that this model has made; null: it has none.
+  const StoredRendition* CacheOf(const Manifest& manifest) const;
+
+  // ---- Engine thread ----
+
+  // Where the home has the sealed pages of a sequence.
+  std::vector<SegmentHome::Place> PlacesOf(const SequenceKv& kv) const;
+
+  // A document that is complete, with its cache. Nothing that is pointed to may change before it is
+  // done.
+  struct SaveOrder {
+    DocumentHandle handle;
+    StoredText text;
+    std::string attention;  // AttentionText
+    std::shared_ptr<const std::vector<int32_t>> tokens;
+    CacheImage image;
+  };
+  struct SavedCache {
+    std::shared_ptr<const StoredRendition> rendition;
+    int64_t stored_bytes = 0;
+  };
+  template <typename Result>
+  using Done = absl::AnyInvocable<void(EngineLoop&, absl::StatusOr<Result>)>;
+  void Save(SaveOrder order, Done<SavedCache> done);
+
+  // Of a stored document.
+  struct LoadedDocument {
+    std::vector<int32_t> tokens;
+    // Null: there is none that this model has made under the attention.
+    std::shared_ptr<const StoredRendition> cache;
+  };
+  // `layout_of` says which frames the tokens have; it is called on another thread. Errors:
+  // DATA_LOSS if the document is damaged, and is in the quarantine now.
+  struct LoadOrder {
+    DocumentHandle handle;
+    std::string attention;
+    std::shared_ptr<DocumentAttachment> attachment;
+    std::function<CacheImage(int64_t num_tokens)> layout_of;
+  };
+  void Load(LoadOrder order, Done<LoadedDocument> done);
+
+  // The home has the sealed pages of the cache where it is stored.
+  class Adopter {
+   public:
+    Adopter(DocumentKeeper* keeper, const DocumentHandle& handle, const StoredRendition& cache);
+    void Adopt(FrameId frame, int64_t page);
+
+   private:
+    SegmentHome* const home_;
+    std::map<int64_t, SegmentHome::Place> files_;  // by first page
+  };
+
+  // Reads what is not a sealed page to where the image says. An error: the cache is in the
+  // quarantine now.
+  struct Nothing {};
+  void Fill(const DocumentHandle& handle, std::shared_ptr<const StoredRendition> cache,
+            CacheImage image, Done<Nothing> done);
+
+  // The document, or its cache, is no more.
+  void Delete(const DocumentHandle& handle);
+  void Quarantine(const DocumentHandle& handle, int64_t rendition);
+
+  // ---- Any thread ----
+
+  // Whether a document of this size has room once others have left.
+  bool MayFit(const CacheImage& image) const {
+    return CacheFileBytes(image) <= options_.quota_bytes;
+  }
+
+  struct Counts {
+    int64_t saves = 0;
+    int64_t save_failures = 0;
+    int64_t loads = 0;  // documents
+  };
+  Counts counts() const FOLIO_EXCLUDES(mutex_);
+  StoreUsage usage() const { return store_->usage(); }
+
+ private:
+  DocumentKeeper(SegmentHome* home, const Tokenizer* tokenizer, const KeeperOptions& options,
+                 std::unique_ptr<DocumentStore> store);
+
+  // Work on a thread, and what the engine is told then.
+  template <typename Result>
+  void Order(TaskThreads* threads, std::function<absl::StatusOr<Result>()> work, Done<Result> done);
+  bool Begin() FOLIO_EXCLUDES(mutex_);
+  void End() FOLIO_EXCLUDES(mutex_);
+
+  absl::StatusOr<SavedCache> SaveNow(const SaveOrder& order);
+  absl::StatusOr<std::unique_ptr<DocumentWriter>> WriterFor(const SaveOrder& order);
+  absl::StatusOr<std::vector<StoredSegment>> WriteSegments(const SaveOrder& order, int64_t number,
+                                                           DocumentWriter* writer);
+  // Drops the cache of the document that was used longest ago, of those that nobody uses.
+  bool DropOneCache(const DocumentHandle& but);
+  absl::StatusOr<LoadedDocument> LoadNow(const LoadOrder& order);
+  // What keeps the stored cache of a document from being dropped.
+  std::shared_ptr<void> UseOf(const DocumentHandle& handle) FOLIO_EXCLUDES(mutex_);
+  bool InUse(const DocumentHandle& handle) const FOLIO_EXCLUDES(mutex_);
+
+  SegmentHome* const home_;
+  const Tokenizer* const tokenizer_;
+  const KeeperOptions options_;
+  const std::unique_ptr<DocumentStore> store_;
+  Post post_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ FOLIO_GUARDED_BY(mutex_) = false;
+  int64_t pending_ FOLIO_GUARDED_BY(mutex_) = 0;
+  Counts counts_ FOLIO_GUARDED_BY(mutex_);
+  std::map<uint64_t, std::weak_ptr<void>> uses_ FOLIO_GUARDED_BY(mutex_);  // by incarnation
+
+  // Last: they end before what they work on. Questions do not wait for what is saved.
+  TaskThreads saver_;
+  TaskThreads loader_;
+};
+
+}  // namespace folio

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "absl/status/status.h"
+
+namespace folio {
+
+// A file in which pages lie. Thread-safe.
+class PageFile {
+ public:
+  virtual ~PageFile() = default;
+  // Reads one slice of pages [page, page + to.size()) of the file, each into a slice at to[i], and
+  // verifies them. Errors: DATA_LOSS, those of StoredFile::Read; what lies at `to` then means
+  // nothing.
+  virtual absl::Status Read(int slice, int page, std::span<std::byte* const> to) = 0;
+};
+
+}  // namespace folio

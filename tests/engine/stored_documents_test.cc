@@ -1,0 +1,342 @@
+// Documents of the real engine over restarts: what is saved answers as before, nothing damaged is
+// used, what was deleted is gone.
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "engine/runtime/attention_text.h"
+#include "engine/runtime/engine.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/event_recorder.h"
+#include "tests/engine/test_model.h"
+
+namespace folio::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kDocumentTokens = 1205;  // two segments, an unfinished chunk and an unfinished page
+
+struct Text final : public DocumentAttachment {
+  explicit Text(StoredText t) : text(std::move(t)) {}
+  StoredText stored_text() const override { return text; }
+  void OnTokensRead(std::span<const int32_t> read) override {
+    tokens.assign(read.begin(), read.end());
+  }
+  const StoredText text;
+  std::vector<int32_t> tokens;
+};
+
+class StoredDocuments : public testing::Test {
+ protected:
+  StoredDocuments() {
+    options_.model_dir = TestData("../models/folio-tiny");
+    options_.num_threads = 1;
+    options_.step_tokens = 64;
+    options_.kv_bytes = int64_t{4} << 20;
+    options_.kv_dir = dir_.path() + "/kv";
+    options_.kv_disk_bytes = int64_t{64} << 20;
+    options_.store_bytes = int64_t{64} << 20;
+    options_.restore_attachment = [](const StoredText& text, const Tokenizer&) {
+      return std::make_shared<Text>(text);
+    };
+    Restart();
+  }
+  void Restart() {
+    engine_.reset();
+    auto engine = Engine::Create(options_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+  AttentionSpec Resolved(const std::string& strategy) const {
+    return *engine_->ResolveAttention({{strategy, {}}, {}}, {});
+  }
+  static std::vector<int32_t> TokensOf(int32_t first) {
+    std::vector<int32_t> tokens(kDocumentTokens);
+    for (size_t n = 0; n < tokens.size(); ++n) {
+      tokens[n] = first + static_cast<int32_t>(n * n % 97);
+    }
+    return tokens;
+  }
+  DocumentHandle Upload(const std::string& id, const std::string& strategy, int32_t first = 3) {
+    const auto text = std::make_shared<Text>(StoredText{"name of " + id, "secret", 1700, 4321});
+    const DocumentHandle handle = engine_->OpenDocument(id, Resolved(strategy), text)->handle;
+    const auto sink = std::make_shared<Recorder>();
+    EXPECT_TRUE(engine_->FollowDocument(handle, sink).ok());
+    EXPECT_TRUE(engine_->AppendToDocument(handle, TokensOf(first)).ok());
+    EXPECT_TRUE(engine_->FinishDocument(handle).ok());
+    sink->WaitForEnd();
+    EXPECT_TRUE(sink->completed().has_value()) << sink->status();
+    return handle;
+  }
+  DocumentInfo WaitUntilSaved(const std::string& id) {
+    for (;;) {
+      const DocumentInfo info = *engine_->GetDocument(id);
+      if (info.saved || !info.save_error.ok()) return info;
+      std::this_thread::yield();
+    }
+  }
+  DocumentHandle UploadAndSave(const std::string& id, const std::string& strategy,
+                               int32_t first = 3) {
+    const DocumentHandle handle = Upload(id, strategy, first);
+    EXPECT_TRUE(WaitUntilSaved(id).saved) << WaitUntilSaved(id).save_error;
+    return handle;
+  }
+  std::shared_ptr<Recorder> Ask(const std::string& id, const std::string& strategy = "") {
+    const DocumentInfo document = *engine_->GetDocument(id);
+    GenerateSpec spec;
+    spec.tokens = {5, 6, 7, 8, 9};
+    spec.stop.max_new_tokens = 6;
+    spec.stop.ignore_eos = true;
+    spec.document = document.handle;
+    spec.attention = strategy.empty() ? document.attention : Resolved(strategy);
+    auto sink = std::make_shared<Recorder>();
+    const auto submitted = engine_->Submit(spec, sink);
+    EXPECT_TRUE(submitted.ok()) << submitted.status();
+    sink->WaitForEnd();
+    return sink;
+  }
+  int64_t CachedTokens(const std::string& id) {
+    const auto answer = Ask(id);
+    EXPECT_TRUE(answer->completed().has_value()) << answer->status();
+    return answer->completed().has_value() ? answer->completed()->usage.cached_tokens : -1;
+  }
+  std::string DirectoryOf(const std::string& id) const {
+    return options_.kv_dir + "/store/documents/" + id;
+  }
+  static void DamageFile(const std::string& path) {
+    std::fstream stream(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    for (int64_t at = std::min<int64_t>(4100, size / 2); at + 8 < size; at += 2048) {
+      stream.seekp(at);
+      stream << "damaged";
+    }
+  }
+  // The largest first: pages.
+  std::vector<std::filesystem::path> SegmentsOf(const std::string& id) const {
+    std::vector<std::filesystem::path> segments;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(DirectoryOf(id))) {
+      const bool below = entry.path().parent_path() != DirectoryOf(id);
+      if (entry.is_regular_file() && below) segments.push_back(entry.path());
+    }
+    std::sort(segments.begin(), segments.end(), [](const auto& a, const auto& b) {
+      return std::filesystem::file_size(a) > std::filesystem::file_size(b);
+    });
+    return segments;
+  }
+  bool HasFilesOf(const std::string& id) const { return std::filesystem::exists(DirectoryOf(id)); }
+
+  TempDir dir_;
+  EngineOptions options_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(StoredDocuments, AnswerAsBeforeAfterARestartAndPrefillNothing) {
+  const std::vector<std::string> strategies = {"full",      "long_heads",     "lm_infinite",
+                                               "streaming", "sliding_window", "rerope"};
+  std::map<std::string, std::string> before;
+  for (const std::string& strategy : strategies) {
+    UploadAndSave(strategy, strategy);
+    const auto answer = Ask(strategy);
+    ASSERT_TRUE(answer->completed().has_value()) << strategy << answer->status();
+    before[strategy] = answer->text();
+  }
+  Restart();
+  EXPECT_EQ(engine_->Stats().prefill_tokens, 0);
+  for (const std::string& strategy : strategies) {
+    SCOPED_TRACE(strategy);
+    const DocumentInfo info = *engine_->GetDocument(strategy);
+    EXPECT_EQ(info.state, DocumentState::kReady);
+    EXPECT_EQ(info.attention, Resolved(strategy));
+    EXPECT_TRUE(info.saved);
+    EXPECT_EQ(info.known_tokens, kDocumentTokens);
+    EXPECT_EQ(info.prefilled_tokens, kDocumentTokens);
+    const auto text = std::static_pointer_cast<Text>(info.attachment);
+    EXPECT_EQ(text->text.name, "name of " + strategy);
+    EXPECT_EQ(text->text.upload_token, "secret");
+    EXPECT_EQ(text->text.created_us, 1700);
+    EXPECT_EQ(text->text.num_bytes, 4321);
+    const auto answer = Ask(strategy);
+    ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+    EXPECT_EQ(answer->text(), before[strategy]);
+    EXPECT_EQ(answer->completed()->usage.cached_tokens, kDocumentTokens);
+    EXPECT_EQ(text->tokens, TokensOf(3));
+  }
+  EXPECT_EQ(engine_->Stats().prefill_tokens, 5 * std::ssize(strategies));
+}
+
+TEST_F(StoredDocuments, AnotherAttentionIsComputedFromTheStoredTokens) {
+  UploadAndSave("book", "full");
+  const auto before = Ask("book", "long_heads");
+  Restart();
+  const auto answer = Ask("book", "long_heads");
+  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+  EXPECT_EQ(answer->text(), before->text());
+  EXPECT_EQ(answer->completed()->usage.cached_tokens, 0);
+  EXPECT_EQ(CachedTokens("book"), kDocumentTokens);
+}
+
+// Summaries are read before the first token, pages when they are chosen.
+TEST_F(StoredDocuments, ADamagedCacheIsComputedAgainAndSavedAgain) {
+  UploadAndSave("book", "long_heads");
+  const std::string before = Ask("book")->text();
+  engine_.reset();
+  const auto segments = SegmentsOf("book");
+  ASSERT_GT(segments.size(), 2u);
+  for (const auto& segment : segments) DamageFile(segment);
+  Restart();
+  const auto answer = Ask("book");
+  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+  EXPECT_EQ(answer->text(), before);
+  EXPECT_EQ(answer->completed()->usage.cached_tokens, 0);
+  while (engine_->Stats().document_saves == 0) std::this_thread::yield();
+  EXPECT_EQ(engine_->Stats().documents_quarantined, 1);
+  Restart();
+  EXPECT_EQ(CachedTokens("book"), kDocumentTokens);
+  EXPECT_EQ(Ask("book")->text(), before);
+}
+
+TEST_F(StoredDocuments, ADamagedPageEndsTheQuestionAndTheNextOneComputesItAgain) {
+  UploadAndSave("book", "full");
+  const std::string before = Ask("book")->text();
+  engine_.reset();
+  DamageFile(SegmentsOf("book").at(0));
+  Restart();
+  auto answer = Ask("book");
+  EXPECT_EQ(answer->status().code(), absl::StatusCode::kUnavailable) << answer->status();
+  answer = Ask("book");
+  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+  EXPECT_EQ(answer->text(), before);
+  EXPECT_EQ(answer->completed()->usage.cached_tokens, 0);
+}
+
+TEST_F(StoredDocuments, DamagedTokensFailTheDocumentAndTheIdIsFreeAfterADeletion) {
+  UploadAndSave("book", "full");
+  engine_.reset();
+  DamageFile(DirectoryOf("book") + "/tokens");
+  Restart();
+  EXPECT_EQ(Ask("book")->status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(engine_->GetDocument("book")->state, DocumentState::kFailed);
+  EXPECT_FALSE(HasFilesOf("book"));
+  ASSERT_TRUE(engine_->DeleteDocument(engine_->GetDocument("book")->handle).ok());
+  UploadAndSave("book", "full");
+  EXPECT_TRUE(Ask("book")->completed().has_value());
+}
+
+TEST_F(StoredDocuments, ADeletedDocumentIsGoneForGood) {
+  const DocumentHandle first = UploadAndSave("first", "full");
+  UploadAndSave("second", "full");
+  ASSERT_TRUE(engine_->DeleteDocument(first).ok());
+  Restart();
+  EXPECT_FALSE(HasFilesOf("first"));
+  EXPECT_FALSE(engine_->GetDocument("first").has_value());
+  ASSERT_TRUE(engine_->GetDocument("second").has_value());
+  // One that was not loaded.
+  ASSERT_TRUE(engine_->DeleteDocument(engine_->GetDocument("second")->handle).ok());
+  UploadAndSave("second", "long_heads", 100);
+  Restart();
+  EXPECT_EQ(engine_->GetDocument("second")->attention, Resolved("long_heads"));
+  EXPECT_EQ(CachedTokens("second"), kDocumentTokens);
+}
+
+TEST_F(StoredDocuments, ADocumentOnDiskMakesRoomForOthersAndComesBack) {
+  // Room for the cache of two of them.
+  options_.kv_disk_bytes = int64_t{13} << 20;
+  Restart();
+  std::map<std::string, std::string> before;
+  for (const std::string id : {"a", "b", "c", "d"}) {
+    UploadAndSave(id, "full", id[0]);
+    before[id] = Ask(id)->text();
+  }
+  for (const std::string id : {"a", "b", "c", "d", "a"}) {
+    const auto answer = Ask(id);
+    ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+    EXPECT_EQ(answer->text(), before[id]);
+    EXPECT_EQ(answer->completed()->usage.cached_tokens, kDocumentTokens);
+  }
+  EXPECT_GT(engine_->Stats().document_loads, 0);
+}
+
+TEST_F(StoredDocuments, WhatDoesNotFitIsNotSavedAndSaysWhy) {
+  options_.store_bytes = int64_t{8} << 20;
+  Restart();
+  UploadAndSave("a", "full");
+  // Makes room by dropping the cache of the other one, which keeps its tokens.
+  UploadAndSave("b", "full", 50);
+  Restart();
+  EXPECT_EQ(engine_->GetDocument("a")->prefilled_tokens, 0);
+  EXPECT_EQ(engine_->GetDocument("b")->prefilled_tokens, kDocumentTokens);
+  EXPECT_EQ(CachedTokens("a"), 0);
+
+  options_.kv_dir = dir_.path() + "/small";
+  options_.store_bytes = int64_t{1} << 20;
+  Restart();
+  Upload("c", "full");
+  const DocumentInfo info = WaitUntilSaved("c");
+  EXPECT_FALSE(info.saved);
+  EXPECT_EQ(info.save_error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Ask("c")->completed().has_value());
+}
+
+TEST_F(StoredDocuments, AQuestionThatIsCancelledWhileItsDocumentIsReadLeavesNothing) {
+  UploadAndSave("book", "long_heads");
+  Restart();
+  for (int n = 0; n < 20; ++n) {
+    GenerateSpec spec;
+    spec.tokens = {5};
+    spec.document = engine_->GetDocument("book")->handle;
+    spec.attention = Resolved("long_heads");
+    auto sink = std::make_shared<Recorder>();
+    const auto id = engine_->Submit(spec, sink);
+    ASSERT_TRUE(id.ok());
+    engine_->Cancel(*id, absl::CancelledError("enough"));
+    sink->WaitForEnd();
+  }
+  EXPECT_EQ(CachedTokens("book"), kDocumentTokens);
+  ASSERT_TRUE(engine_->DeleteDocument(engine_->GetDocument("book")->handle).ok());
+  while (engine_->Stats().kv_reserved_bytes > 0) std::this_thread::yield();
+}
+
+TEST_F(StoredDocuments, TokensOfAnotherTokenizerMeanNothing) {
+  UploadAndSave("book", "full");
+  const std::string model = dir_.path() + "/model";
+  std::filesystem::copy(options_.model_dir, model);
+  std::ofstream(model + "/tokenizer_config.json") << "{}";
+  options_.model_dir = model;
+  Restart();
+  const DocumentInfo info = *engine_->GetDocument("book");
+  EXPECT_EQ(info.state, DocumentState::kFailed);
+  EXPECT_THAT(std::string(info.error.message()), HasSubstr("another tokenizer"));
+}
+
+TEST_F(StoredDocuments, OfAnotherModelTheTokensStayAndTheCacheIsComputedAgain) {
+  UploadAndSave("book", "streaming");
+  options_.page_tokens = 32;
+  Restart();
+  EXPECT_EQ(engine_->GetDocument("book")->prefilled_tokens, 0);
+  EXPECT_EQ(engine_->GetDocument("book")->attention, Resolved("streaming"));
+  EXPECT_EQ(CachedTokens("book"), 0);
+  EXPECT_EQ(CachedTokens("book"), kDocumentTokens);
+}
+
+TEST_F(StoredDocuments, AttentionIsWrittenSoThatItIsReadAsItWas) {
+  for (const char* strategy : {"full", "long_heads", "lm_infinite", "streaming", "rerope"}) {
+    for (const char* position : {"", "yarn", "dynamic_ntk", "ntk_by_parts", "linear"}) {
+      const auto spec = engine_->ResolveAttention({{strategy, {}}, {position, {}}}, {});
+      if (!spec.ok()) continue;
+      const auto parsed = ParseAttentionText(AttentionText(*spec));
+      ASSERT_TRUE(parsed.has_value()) << AttentionText(*spec);
+      const auto again = engine_->ResolveAttention(*parsed, {});
+      ASSERT_TRUE(again.ok()) << AttentionText(*spec) << again.status();
+      EXPECT_EQ(*again, *spec) << AttentionText(*spec);
+    }
+  }
+  for (const char* text : {"", "full", "full()", "full() plain", "full() plain(x)", "a(b=1 c()"}) {
+    EXPECT_FALSE(ParseAttentionText(text).has_value()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace folio::test

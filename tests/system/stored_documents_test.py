@@ -1,0 +1,87 @@
+"""Documents outlive their server: stopped, killed at random moments, and started again (the short forms of ./dev tiers restart
+and crash)."""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "tiers")]
+import crash  # noqa: E402
+import stored  # noqa: E402
+
+BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
+CRASHES, SMALL = 6, 20
+
+
+class StoredDocumentsTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory(prefix="folio-stored-")
+        self.addCleanup(directory.cleanup)
+        self.directory = pathlib.Path(directory.name)
+        self.text = self.directory / "text.txt"
+
+    def upload(self, server, document, num_chars, *flags):
+        self.text.write_text(stored.words(len(document), num_chars))
+        stored.upload(server, self.text, document, *flags)
+
+    def test_what_was_saved_answers_after_a_kill_as_before(self):
+        store = stored.Store(BIN, self.directory)
+        with store.server() as server:
+            for number in range(SMALL):
+                self.upload(server, f"small-{number}", 500)
+            self.upload(server, "large", 60_000, "--name", "The large one")
+            documents = [stored.save(server, document["document_id"]) for document in stored.listed(server)]
+            before, _ = stored.ask(server, "large")
+            server.process.kill()
+            server.process.wait()
+        with store.server() as server:
+            listed = {document["document_id"]: document for document in stored.listed(server)}
+            self.assertEqual(len(listed), SMALL + 1)
+            for document in documents:
+                for field in ("display_name", "size_bytes", "token_count", "create_time", "strategy", "stored_bytes"):
+                    self.assertEqual(listed[document["document_id"]][field], document[field])
+            after, completed = stored.ask(server, "large")
+            self.assertEqual(after, before)
+            self.assertEqual(completed["usage"]["cached_tokens"], listed["large"]["token_count"])
+            metrics = server.metrics()
+            self.assertEqual(metrics["folio_stored_documents"], SMALL + 1)
+            self.assertEqual(metrics["folio_document_loads_total"], 1)
+            self.assertIn("on disk", server.folio("docs", "show", "large").stdout)
+
+    def test_evidence_of_a_document_from_disk_has_its_places_in_the_text(self):
+        store = stored.Store(BIN, self.directory)
+        evidence = []
+        for _ in range(2):
+            with store.server() as server:
+                if not stored.listed(server):
+                    self.upload(server, "book", 30_000)
+                    stored.save(server, "book")
+                asked = stored.check(server.folio("--json", "ask", "--document", "book", "--question", "What?", "--strategy",
+                                                  "long_heads", "--evidence", 2, "--max-new-tokens", 4))
+                events = [json.loads(line) for line in asked.stdout.splitlines()]
+                evidence.append(next(event["evidence"] for event in events if "evidence" in event))
+                self.assertEqual(server.stop(), 0)
+        self.assertIn("byte", str(evidence[0]))
+        self.assertEqual(evidence[0], evidence[1])
+
+    def test_killed_at_random_moments(self):
+        crashes = crash.run(BIN, self.directory, CRASHES)
+        self.assertEqual(crashes.faults, [])
+        self.assertGreater(crashes.num_checked, 0)
+
+    def test_a_directory_that_is_no_store_is_refused(self):
+        store = stored.Store(BIN, self.directory)
+        (store.directory / "store").mkdir(parents=True)
+        (store.directory / "store" / "thesis.doc").write_text("years of work")
+        server = store.server()
+        self.addCleanup(server.directory.cleanup)
+        with self.assertRaisesRegex(RuntimeError, "store"):
+            server.__enter__()
+        self.assertEqual((store.directory / "store" / "thesis.doc").read_text(), "years of work")
+
+
+if __name__ == "__main__":
+    unittest.main()
