@@ -1,12 +1,14 @@
 #include "engine/base/task_threads.h"
 
+#include <sys/resource.h>
+
 #include <utility>
 
 namespace folio {
 
-TaskThreads::TaskThreads(int num_threads) {
+TaskThreads::TaskThreads(int num_threads, int niceness) {
   threads_.reserve(num_threads);
-  for (int n = 0; n < num_threads; ++n) threads_.emplace_back([this] { Run(); });
+  for (int n = 0; n < num_threads; ++n) threads_.emplace_back([this, niceness] { Run(niceness); });
 }
 
 TaskThreads::~TaskThreads() {
@@ -33,7 +35,9 @@ void TaskThreads::Post(std::function<void()> task) {
   Post(&one);
 }
 
-void TaskThreads::Run() {
+void TaskThreads::Run(int niceness) {
+  // On Linux of this thread alone. Where it is refused it runs like the others.
+  if (niceness != 0) ::setpriority(PRIO_PROCESS, 0, niceness);
   while (true) {
     Tasks task;
     {

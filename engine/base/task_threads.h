@@ -13,8 +13,9 @@ namespace folio {
 // Thread-safe.
 class TaskThreads {
  public:
-  // Throws std::system_error where the system has no more threads.
-  explicit TaskThreads(int num_threads);
+  // `niceness`: as nice(1) has it, for work that must not take the processor from others. Throws
+  // std::system_error where the system has no more threads.
+  explicit TaskThreads(int num_threads, int niceness = 0);
   // Does what was posted before it returns.
   ~TaskThreads();
 
@@ -25,7 +26,7 @@ class TaskThreads {
   void Post(std::function<void()> task) FOLIO_EXCLUDES(mutex_);
 
  private:
-  void Run() FOLIO_EXCLUDES(mutex_);
+  void Run(int niceness) FOLIO_EXCLUDES(mutex_);
 
   Mutex mutex_;
   CondVar changed_;

@@ -12,8 +12,6 @@ namespace {
 using Frame = CacheImage::Frame;
 
 constexpr int kPages = SegmentWriter::kMaxPages;
-// Sealed pages that are read at a time.
-constexpr int64_t kReadBytes = int64_t{8} << 20;
 
 Frame PartsOf(std::byte* base, int count, int64_t bytes) {
   Frame parts(count);
@@ -74,58 +72,41 @@ const ContentKey& KeyOf(const std::vector<ContentKey>& keys, const SegmentShape&
   return shape.kind == SegmentKind::kPages ? keys[shape.first_page / kPages] : keys.back();
 }
 
-absl::Status WriteFrame(const Frame& frame, int page, SegmentDraft* draft) {
-  return draft->WritePage(page, {frame.data(), frame.size()});
-}
-
-// Pages [first, end) of the sequence, all of them sealed.
-absl::Status CopySealed(const CacheImage& image, const SegmentShape& shape, int64_t first,
-                        int64_t end, SegmentDraft* draft) {
-  const int64_t page_bytes = shape.slice_bytes * shape.num_slices;
-  const int64_t batch = std::clamp<int64_t>(kReadBytes / page_bytes, 1, end - first);
-  std::vector<std::byte> buffer(static_cast<size_t>(batch * page_bytes));
-  std::vector<std::byte*> to;
-  for (int64_t begin = first; begin < end;) {
+// One slice of sealed pages [begin, end) of the sequence, one after the other.
+absl::Status ReadSealed(const CacheImage& image, int slice, int64_t begin, int64_t end,
+                        std::byte* to) {
+  std::vector<std::byte*> pages;
+  while (begin < end) {
     const SegmentHome::Place& place = image.sealed_pages[begin - image.layout.first_page];
-    int64_t count = 1;  // that follow each other in one file
-    for (; begin + count < end && count < batch; ++count) {
-      const auto& next = image.sealed_pages[begin + count - image.layout.first_page];
-      if (next.file != place.file || next.page != place.page + count) break;
-    }
-    for (int slice = 0; slice < shape.num_slices; ++slice) {
-      to.clear();
-      for (int64_t n = 0; n < count; ++n) {
-        to.push_back(buffer.data() + n * page_bytes + slice * shape.slice_bytes);
-      }
-      FOLIO_RETURN_IF_ERROR(place.file->Read(slice, place.page, to));
-    }
-    for (int64_t n = 0; n < count; ++n) {
-      const Frame page =
-          PartsOf(buffer.data() + n * page_bytes, shape.num_slices, shape.slice_bytes);
-      FOLIO_RETURN_IF_ERROR(
-          WriteFrame(page, static_cast<int>(begin + n - shape.first_page), draft));
-    }
-    begin += count;
+    pages.clear();  // that follow each other in one file
+    do {
+      pages.push_back(to);
+      to += image.page_slice_bytes;
+      if (++begin == end) break;
+      const SegmentHome::Place& next = image.sealed_pages[begin - image.layout.first_page];
+      if (next.file != place.file || next.page != place.page + std::ssize(pages)) break;
+    } while (true);
+    FOLIO_RETURN_IF_ERROR(place.file->Read(slice, place.page, pages));
   }
   return absl::OkStatus();
 }
 
 absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, SegmentDraft* draft) {
-  int64_t begin = shape.first_page;
+  const int64_t begin = shape.first_page;
   const int64_t end = begin + shape.num_pages;
-  int64_t first_in_memory = 0;
-  if (shape.kind == SegmentKind::kPages) {
-    first_in_memory = image.layout.open_page;
-    const int64_t sealed_end = std::min(end, first_in_memory);
-    if (begin < sealed_end) {
-      FOLIO_RETURN_IF_ERROR(CopySealed(image, shape, begin, sealed_end, draft));
-      begin = sealed_end;
-    }
-  }
+  const bool of_pages = shape.kind == SegmentKind::kPages;
+  const int64_t first_in_memory = of_pages ? image.layout.open_page : 0;
+  const int64_t sealed_end = std::clamp(first_in_memory, begin, end);
   const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
-  for (; begin < end; ++begin) {
-    FOLIO_RETURN_IF_ERROR(WriteFrame(frames[begin - first_in_memory],
-                                     static_cast<int>(begin - shape.first_page), draft));
+  std::vector<std::byte> sealed(static_cast<size_t>((sealed_end - begin) * shape.slice_bytes));
+  std::vector<const std::byte*> pages(shape.num_pages);
+  for (int slice = 0; slice < shape.num_slices; ++slice) {
+    FOLIO_RETURN_IF_ERROR(ReadSealed(image, slice, begin, sealed_end, sealed.data()));
+    for (int64_t n = begin; n < end; ++n) {
+      pages[n - begin] = n < sealed_end ? sealed.data() + (n - begin) * shape.slice_bytes
+                                        : frames[n - first_in_memory][slice];
+    }
+    FOLIO_RETURN_IF_ERROR(draft->WriteSlice(slice, pages));
   }
   return absl::OkStatus();
 }

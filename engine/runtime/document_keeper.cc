@@ -11,6 +11,8 @@
 namespace folio {
 namespace {
 
+// Answers go before: they take all processors, and a document is saved soon enough.
+constexpr int kSaverNiceness = 10;
 // At a time, of documents that questions wait for.
 constexpr int kLoads = 2;
 
@@ -77,7 +79,7 @@ DocumentKeeper::DocumentKeeper(SegmentHome* home, const Tokenizer* tokenizer,
       tokenizer_(tokenizer),
       options_(options),
       store_(std::move(store)),
-      saver_(1),
+      saver_(1, kSaverNiceness),
       loader_(kLoads) {
   // What the process before has not come to.
   saver_.Post([this] { CatchErrors([this] { store_->EmptyTrash(); }).IgnoreError(); });

@@ -12,8 +12,8 @@ SegmentDraft::~SegmentDraft() {
   if (document_ != nullptr) document_->DiscardSegment(rendition_, draft_.segment);
 }
 
-absl::Status SegmentDraft::WritePage(int page, std::span<const std::byte* const> slices) {
-  return draft_.writer.WritePage(page, slices);
+absl::Status SegmentDraft::WriteSlice(int slice, std::span<const std::byte* const> pages) {
+  return draft_.writer.WriteSlice(slice, pages);
 }
 
 absl::StatusOr<StoredSegment> SegmentDraft::Finish() {

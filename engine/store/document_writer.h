@@ -25,8 +25,8 @@ class SegmentDraft {
   SegmentDraft& operator=(SegmentDraft&&) = delete;
   ~SegmentDraft();
 
-  // As SegmentWriter::WritePage.
-  absl::Status WritePage(int page, std::span<const std::byte* const> slices);
+  // As SegmentWriter::WriteSlice.
+  absl::Status WriteSlice(int slice, std::span<const std::byte* const> pages);
   // Durable when it returns, but for its name: a commit has to name what is returned. Errors: those
   // of SegmentWriter::Finish, NOT_FOUND if the rendition or the document is gone.
   absl::StatusOr<StoredSegment> Finish();

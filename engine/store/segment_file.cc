@@ -17,6 +17,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers lie in files as in memory");
 
 constexpr int64_t kBlock = 4096;
+constexpr size_t kGatherBytes = size_t{1} << 20;
 constexpr char kMagic[8] = {'F', 'O', 'L', 'I', 'O', 'S', 'E', 'G'};
 // Beyond them a header is nonsense: 1024 layers of 1024 KV heads, 64 MiB of a slice.
 constexpr int kMaxSlices = 1 << 20;
@@ -102,22 +103,30 @@ SegmentWriter::SegmentWriter(std::unique_ptr<OutputFile> file, const ContentKey&
       key_(key),
       shape_(shape),
       checksums_(static_cast<size_t>(shape.num_slices) * static_cast<size_t>(shape.num_pages)),
-      written_(static_cast<size_t>(shape.num_pages)) {}
+      written_(static_cast<size_t>(shape.num_slices)) {}
 
-absl::Status SegmentWriter::WritePage(int page, std::span<const std::byte* const> slices) {
-  if (page < 0 || page >= shape_.num_pages ||
-      slices.size() != static_cast<size_t>(shape_.num_slices)) {
-    return absl::InvalidArgumentError(absl::StrCat("page ", page, " of ", shape_.num_pages, ", ",
-                                                   slices.size(), " slices of ",
-                                                   shape_.num_slices));
+absl::Status SegmentWriter::WriteSlice(int slice, std::span<const std::byte* const> pages) {
+  if (slice < 0 || slice >= shape_.num_slices ||
+      pages.size() != static_cast<size_t>(shape_.num_pages)) {
+    return absl::InvalidArgumentError(absl::StrCat("slice ", slice, " of ", shape_.num_slices, ", ",
+                                                   pages.size(), " pages of ", shape_.num_pages));
   }
-  for (int slice = 0; slice < shape_.num_slices; ++slice) {
-    const std::span bytes(slices[static_cast<size_t>(slice)],
-                          static_cast<size_t>(shape_.slice_bytes));
-    FOLIO_RETURN_IF_ERROR(file_->Write(DataOffset(shape_, slice, page), bytes));
-    checksums_[IndexOf(shape_, slice, page)] = Checksum(bytes);
+  const auto block = static_cast<size_t>(RoundedUp(shape_.slice_bytes));
+  const auto slice_bytes = static_cast<size_t>(shape_.slice_bytes);
+  // As few writes as memory for them is small.
+  const size_t batch = std::clamp<size_t>(kGatherBytes / block, 1, pages.size());
+  gathered_.resize(batch * block);
+  for (size_t first = 0; first < pages.size(); first += batch) {
+    const size_t count = std::min(batch, pages.size() - first);
+    for (size_t n = 0; n < count; ++n) {
+      std::memcpy(gathered_.data() + n * block, pages[first + n], slice_bytes);
+      checksums_[IndexOf(shape_, slice, static_cast<int>(first + n))] =
+          Checksum({pages[first + n], slice_bytes});
+    }
+    FOLIO_RETURN_IF_ERROR(file_->Write(DataOffset(shape_, slice, static_cast<int>(first)),
+                                       std::span(gathered_).first(count * block)));
   }
-  written_[static_cast<size_t>(page)] = true;
+  written_[static_cast<size_t>(slice)] = true;
   return absl::OkStatus();
 }
 
@@ -125,7 +134,7 @@ absl::Status SegmentWriter::Finish() {
   const auto missing = std::find(written_.begin(), written_.end(), false);
   if (missing != written_.end()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("page ", missing - written_.begin(), " of a segment was not written"));
+        absl::StrCat("slice ", missing - written_.begin(), " of a segment was not written"));
   }
   const auto index = std::as_bytes(std::span(checksums_));
   FOLIO_RETURN_IF_ERROR(file_->Write(IndexOffset(shape_), index));

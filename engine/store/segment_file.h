@@ -50,11 +50,11 @@ class SegmentWriter {
   static absl::StatusOr<SegmentWriter> Create(FileSystem* files, const std::string& path,
                                               const ContentKey& key, const SegmentShape& shape);
 
-  // The slices of page shape.first_page + `page`, num_slices of slice_bytes each; in any order of
-  // pages, each once. Errors: INVALID_ARGUMENT, those of OutputFile::Write.
-  absl::Status WritePage(int page, std::span<const std::byte* const> slices);
+  // One slice of all pages, each of slice_bytes; in any order of slices, each once. Errors:
+  // INVALID_ARGUMENT, those of OutputFile::Write.
+  absl::Status WriteSlice(int slice, std::span<const std::byte* const> pages);
   // The file is durable afterwards, its name once its directory is synced. Errors:
-  // FAILED_PRECONDITION if a page is missing. Not called: the file is no segment.
+  // FAILED_PRECONDITION if a slice is missing. Not called: the file is no segment.
   absl::Status Finish();
 
  private:
@@ -64,7 +64,8 @@ class SegmentWriter {
   ContentKey key_;
   SegmentShape shape_;
   std::vector<uint64_t> checksums_;  // [slice][page]
-  std::vector<bool> written_;        // [page]
+  std::vector<bool> written_;        // [slice]
+  std::vector<std::byte> gathered_;  // pages, as they lie in the file
 };
 
 // A segment that is read. Every byte is verified before it is handed out. Thread-safe.

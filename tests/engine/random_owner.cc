@@ -32,9 +32,10 @@ absl::StatusOr<StoredSegment> WriteSegment(DocumentWriter* writer, int64_t rendi
                          writer->AddSegment(rendition, kTestShape, KeyOf(seed)));
   const std::string bytes = SegmentBytes(seed);
   const auto* data = reinterpret_cast<const std::byte*>(bytes.data());
-  for (int page = 0; page < 3; ++page) {
-    const std::byte* slices[] = {data + page * kSliceBytes, data + (3 + page) * kSliceBytes};
-    FOLIO_RETURN_IF_ERROR(draft.WritePage(page, slices));
+  for (int slice = 0; slice < 2; ++slice) {
+    const std::byte* pages[3];
+    for (int page = 0; page < 3; ++page) pages[page] = data + (slice * 3 + page) * kSliceBytes;
+    FOLIO_RETURN_IF_ERROR(draft.WriteSlice(slice, pages));
   }
   return draft.Finish();
 }

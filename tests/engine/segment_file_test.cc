@@ -46,12 +46,13 @@ absl::Status Write(FileSystem* files, const std::string& path, const SegmentShap
   auto writer = SegmentWriter::Create(files, path, Key(1), shape);
   if (!writer.ok()) return writer.status();
   const auto pages = Pages(shape);
-  for (int page = shape.num_pages - 1; page >= 0; --page) {
-    std::vector<const std::byte*> slices;
-    for (const std::string& slice : pages[static_cast<size_t>(page)]) {
-      slices.push_back(reinterpret_cast<const std::byte*>(slice.data()));
+  for (int slice = shape.num_slices - 1; slice >= 0; --slice) {
+    std::vector<const std::byte*> of_slice;
+    for (const auto& page : pages) {
+      of_slice.push_back(
+          reinterpret_cast<const std::byte*>(page[static_cast<size_t>(slice)].data()));
     }
-    if (absl::Status written = writer->WritePage(page, slices); !written.ok()) return written;
+    if (absl::Status written = writer->WriteSlice(slice, of_slice); !written.ok()) return written;
   }
   return writer->Finish();
 }
@@ -196,7 +197,7 @@ TEST(SegmentFile, ThatWasNotFinishedIsNone) {
   }
 }
 
-TEST(SegmentFile, WithAMissingPageIsNotFinished) {
+TEST(SegmentFile, WithAMissingSliceIsNotFinished) {
   test::MemoryFiles files;
   auto writer = SegmentWriter::Create(&files, "a", Key(1), kShape);
   ASSERT_TRUE(writer.ok());
@@ -210,10 +211,10 @@ TEST(SegmentFile, ReadsAndWritesOnlyWhatItHas) {
   const auto refused = absl::StatusCode::kInvalidArgument;
   const std::string bytes(300, 'x');
   const auto* slice = reinterpret_cast<const std::byte*>(bytes.data());
-  const std::vector<const std::byte*> slices(3, slice);
-  EXPECT_EQ(writer->WritePage(0, slices).code(), refused);
-  EXPECT_EQ(writer->WritePage(2, std::span(slices).first(2)).code(), refused);
-  EXPECT_EQ(writer->WritePage(-1, std::span(slices).first(2)).code(), refused);
+  const std::vector<const std::byte*> pages(3, slice);
+  EXPECT_EQ(writer->WriteSlice(0, pages).code(), refused);
+  EXPECT_EQ(writer->WriteSlice(2, std::span(pages).first(2)).code(), refused);
+  EXPECT_EQ(writer->WriteSlice(-1, std::span(pages).first(2)).code(), refused);
   ASSERT_TRUE(Write(&files, "a", kSmall).ok());
   const auto segment = Segment::Open(&files, "a", Key(1), kSmall);
   ASSERT_TRUE(segment.ok());
