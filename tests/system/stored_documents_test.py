@@ -13,7 +13,7 @@ import crash  # noqa: E402
 import stored  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
-CRASHES, SMALL = 6, 20
+CRASHES, SMALL = 4, 10
 
 
 class StoredDocumentsTest(unittest.TestCase):
