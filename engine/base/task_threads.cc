@@ -22,10 +22,9 @@ TaskThreads::~TaskThreads() {
 
 void TaskThreads::Post(Tasks* tasks) noexcept {
   const bool one = tasks->size() == 1;
-  {
-    MutexLock lock(&mutex_);
-    tasks_.splice(tasks_.end(), *tasks);
-  }
+  MutexLock lock(&mutex_);
+  tasks_.splice(tasks_.end(), *tasks);
+  // Within the lock: once the tasks are done this object may go.
   one ? changed_.NotifyOne() : changed_.NotifyAll();
 }
 
