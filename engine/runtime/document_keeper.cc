@@ -269,7 +269,7 @@ void DocumentKeeper::Load(LoadOrder order, Done<LoadedDocument> done) {
 }
 
 void DocumentKeeper::Fill(const DocumentHandle& handle,
-                          std::shared_ptr<const StoredRendition> cache, CacheImage image,
+                          const std::shared_ptr<const StoredRendition>& cache, CacheImage image,
                           Done<Nothing> done) {
   const auto shared = std::make_shared<const CacheImage>(std::move(image));
   const auto work = [this, handle, cache, shared]() -> absl::StatusOr<Nothing> {

@@ -109,7 +109,7 @@ class DocumentKeeper {
   // Reads what is not a sealed page to where the image says. An error: the cache is in the
   // quarantine now.
   struct Nothing {};
-  void Fill(const DocumentHandle& handle, std::shared_ptr<const StoredRendition> cache,
+  void Fill(const DocumentHandle& handle, const std::shared_ptr<const StoredRendition>& cache,
             CacheImage image, Done<Nothing> done);
 
   // The document, or its cache, is no more.
