@@ -203,7 +203,7 @@ class EngineAllocationOnDisk : public EngineAllocation {
  private:
   // Outlives the engine.
   static const std::string& TempDirectory() {
-    static const TempDir* const dir = new TempDir;
+    static const ScratchDir* const dir = new ScratchDir;
     return dir->path();
   }
 };

@@ -1,7 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -10,6 +9,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "tests/client/cli_run.h"
 #include "tests/client/fake_server.h"
+#include "tests/scratch_dir.h"
 
 namespace folio::cli {
 namespace {
@@ -96,8 +96,8 @@ TEST(Ask, SendsAllParameters) {
 
 TEST(Ask, UploadsAFileOnceAndReusesIt) {
   FakeServer server;
-  const std::string path = ::testing::TempDir() + "/ask_test.txt";
-  std::ofstream(path) << "The pass key is 54321. Remember it.";
+  const ScratchDir dir;
+  const std::string path = dir.Write("story.txt", "The pass key is 54321. Remember it.");
   for (int i = 0; i < 2; ++i) {
     const CliRun run = RunFolio(server, {"ask", "--document", path, "--question", "Which key?"});
     EXPECT_EQ(run.code, kExitOk) << run.err;
@@ -122,8 +122,8 @@ TEST(Ask, UploadsAFileOnceMoreWhereTheServerHasLostIt) {
     }
     return AnswerScript(request, "good day");
   };
-  const std::string path = ::testing::TempDir() + "/ask_lost_test.txt";
-  std::ofstream(path) << "Some text.";
+  const ScratchDir dir;
+  const std::string path = dir.Write("story.txt", "Some text.");
   const CliRun run = RunFolio(server, {"ask", "--document", path, "--question", "?"});
   EXPECT_EQ(run.code, kExitOk) << run.err;
   EXPECT_EQ(run.out, " good day\n");

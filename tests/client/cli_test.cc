@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -17,6 +16,7 @@
 #include "client/cli/progress_line.h"
 #include "tests/client/cli_run.h"
 #include "tests/client/fake_server.h"
+#include "tests/scratch_dir.h"
 
 namespace folio::cli {
 namespace {
@@ -41,28 +41,28 @@ TEST(Cli, WrongUsageIsExitCodeTwo) {
 
 TEST(Cli, PlanTellsTheWindowOfACheckpointAndTakesSizesWithUnits) {
   FakeServer server;
-  const std::string dir = ::testing::TempDir();
-  std::ofstream(dir + "/config.json") << R"({
+  const ScratchDir dir;
+  dir.Write("config.json", R"({
     "architectures": ["MistralForCausalLM"], "vocab_size": 100, "hidden_size": 64,
     "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "max_position_embeddings": 512, "sliding_window": 128})";
-  const CliRun run = RunFolio(server, {"plan", dir, "--kv-bytes=1GiB"});
+    "num_key_value_heads": 2, "max_position_embeddings": 512, "sliding_window": 128})");
+  const CliRun run = RunFolio(server, {"plan", dir.path(), "--kv-bytes=1GiB"});
   EXPECT_EQ(run.code, kExitOk) << run.err;
   EXPECT_THAT(run.out, HasSubstr("window        128 tokens in config.json"));
-  const CliRun json = RunFolio(server, {"--json", "plan", dir});
+  const CliRun json = RunFolio(server, {"--json", "plan", dir.path()});
   EXPECT_EQ(nlohmann::json::parse(json.out)["plan"]["sliding_window"], 128);
 }
 
 TEST(Cli, UploadPrintsTheId) {
   FakeServer server;
-  const std::string path = ::testing::TempDir() + "/cli_upload_test.txt";
-  std::ofstream(path) << "one two three";
+  const ScratchDir dir;
+  const std::string path = dir.Write("story.txt", "one two three");
   const CliRun run =
       RunFolio(server, {"upload", path, "--id", "story", "--strategy", "long_heads:chunk_size=16"});
   EXPECT_EQ(run.code, kExitOk) << run.err;
   EXPECT_EQ(run.out, "story\n");
   EXPECT_THAT(run.err, HasSubstr("3 tokens"));
-  EXPECT_EQ(server.headers()[0].display_name(), "cli_upload_test.txt");
+  EXPECT_EQ(server.headers()[0].display_name(), "story.txt");
   EXPECT_EQ(server.headers()[0].strategy().long_heads().chunk_size(), 16);
   const CliRun again = RunFolio(server, {"upload", path, "--id", "story"});
   EXPECT_EQ(again.code, kExitState);
@@ -76,12 +76,12 @@ TEST(Cli, UploadReadsStdinAndPipes) {
   EXPECT_EQ(run.code, kExitOk) << run.err;
   EXPECT_EQ(server.documents()["piped"].text, "one two three");
   EXPECT_EQ(server.headers()[0].display_name(), "stdin");
-  const std::string path = ::testing::TempDir() + "/cli_upload_fifo";
+  const ScratchDir dir;
+  const std::string path = dir.Path("fifo");
   ASSERT_EQ(mkfifo(path.c_str(), 0600), 0) << path;
   std::jthread writer([&path] { std::ofstream(path) << "four five"; });
   EXPECT_EQ(RunFolio(server, {"upload", path, "--id", "fifo"}).code, kExitOk);
   EXPECT_EQ(server.documents()["fifo"].text, "four five");
-  std::remove(path.c_str());
 }
 
 TEST(Cli, DocsAreListedShownAndDeleted) {
@@ -107,7 +107,8 @@ TEST(Cli, InfoAndTokenizeAnswer) {
 
 TEST(Cli, EvalPrintsATableAndWritesCsv) {
   FakeServer server;
-  const std::string csv = ::testing::TempDir() + "/cli_eval_test.csv";
+  const ScratchDir dir;
+  const std::string csv = dir.Path("eval.csv");
   const CliRun run = RunFolio(server, {"eval", "passkey", "--strategies", "full,long_heads",
                                        "--lengths", "2,4", "--trials", "3", "--output", csv});
   EXPECT_EQ(run.code, kExitOk) << run.err;

@@ -1,8 +1,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <fstream>
 #include <string>
 
 #include "client/cli/content_id.h"
@@ -11,6 +9,7 @@
 #include "client/strategy.h"
 #include "proto/method.h"
 #include "tests/client/fake_server.h"
+#include "tests/scratch_dir.h"
 
 namespace folio::client {
 namespace {
@@ -69,22 +68,22 @@ TEST(Documents, AnIdThatNoDocumentCanHaveIsNotSentAsMetadata) {
 }
 
 TEST(DocumentSource, FileIsReadInPieces) {
-  const std::string path = ::testing::TempDir() + "/document_source_test.txt";
-  std::ofstream(path) << "abcdef";
+  const ScratchDir dir;
+  const std::string path = dir.Write("text", "abcdef");
   const auto file = FileSource::Open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ((*file)->size_bytes(), 6);
   EXPECT_EQ((*file)->Read(0, 4).value(), "abcd");
   EXPECT_EQ((*file)->Read(4, 4).value(), "ef");
   EXPECT_EQ((*file)->Read(6, 4).value(), "");
-  std::ofstream(path) << "ab";
+  dir.Write("text", "ab");
   EXPECT_TRUE(absl::IsDataLoss((*file)->Read(2, 2).status()));
-  std::remove(path.c_str());
 }
 
 TEST(DocumentSource, WhatIsNoFileIsRefused) {
-  EXPECT_TRUE(absl::IsNotFound(FileSource::Open(::testing::TempDir() + "/none").status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(FileSource::Open(::testing::TempDir()).status()));
+  const ScratchDir dir;
+  EXPECT_TRUE(absl::IsNotFound(FileSource::Open(dir.Path("none")).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(FileSource::Open(dir.path()).status()));
 }
 
 TEST(ContentId, DependsOnTextAndStrategyOnly) {

@@ -26,7 +26,7 @@ std::vector<std::string> Names() {
 class Conformance : public testing::TestWithParam<std::string> {
  protected:
   static void SetUpTestSuite() {
-    dir_ = new TempDir;
+    dir_ = new ScratchDir;
     TinyShape shape;
     shape.trained_length = kTrainedLength;
     WriteTinyModel(shape, dir_->path() + "/model");
@@ -44,11 +44,11 @@ class Conformance : public testing::TestWithParam<std::string> {
     return PlanFor(*spec, model_->attention, prompt_tokens);
   }
 
-  static TempDir* dir_;
+  static ScratchDir* dir_;
   static LoadedModel* model_;
 };
 
-TempDir* Conformance::dir_ = nullptr;
+ScratchDir* Conformance::dir_ = nullptr;
 LoadedModel* Conformance::model_ = nullptr;
 
 TEST_P(Conformance, DefaultsAreValidAndResolvingIsIdempotent) {

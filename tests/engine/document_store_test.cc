@@ -446,7 +446,7 @@ TEST_F(DocumentStoreTest, IsSafeForManyThreads) {
 }
 
 TEST(DocumentStoreOnDisk, HoldsDocumentsOverARestart) {
-  const test::TempDir parent;
+  const ScratchDir parent;
   const std::string directory = parent.path() + "/store";
   for (int round = 0; round < 2; ++round) {
     auto files = OpenPosixFiles(directory);

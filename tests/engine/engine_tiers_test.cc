@@ -71,7 +71,7 @@ class EngineTiers : public testing::Test {
     }
   }
 
-  TempDir dir_;
+  ScratchDir dir_;
   std::unique_ptr<Engine> engine_;
 };
 
@@ -121,7 +121,7 @@ TEST_F(EngineTiers, ADiskThatTakesNothingIsTheDocumentsErrorWithItsReason) {
 }
 
 TEST(EngineTiersStart, DirectoriesThatCannotBeUsedAreRefused) {
-  TempDir dir;
+  ScratchDir dir;
   EngineOptions options;
   options.model_dir = TestData("../models/folio-tiny");
   options.kv_bytes = int64_t{16} << 20;

@@ -74,7 +74,7 @@ TEST(PageTokens, AreBoundedByWhatEveryBackendHolds) {
 }
 
 TEST(LoadModel, AnswersEndAtTheTokensOfEitherFile) {
-  const test::TempDir dir;
+  const ScratchDir dir;
   test::WriteTinyModel({}, dir.path());
   std::ofstream(dir.path() + "/generation_config.json") << R"({"eos_token_id": [7, 2]})";
   EngineOptions options = Options(0, 0);
@@ -110,7 +110,7 @@ absl::Status LoadStatus(const std::string& dir) {
 }
 
 TEST(LoadModel, AWeightThatIsNotFiniteIsNamed) {
-  const test::TempDir dir;
+  const ScratchDir dir;
   test::WriteTinyModel({}, dir.path());
   ASSERT_TRUE(LoadStatus(dir.path()).ok());
   for (const char* tensor : {"model.embed_tokens.weight", "model.layers.1.self_attn.v_proj.weight",
@@ -128,7 +128,7 @@ TEST(LoadModel, AWeightThatIsNotFiniteIsNamed) {
 }
 
 TEST(LoadModel, AFileThatIsCutAfterItWasOpenedIsSaid) {
-  const test::TempDir dir;
+  const ScratchDir dir;
   test::WriteTinyModel({}, dir.path());
   const auto config = LoadModelConfig(dir.path());
   const auto checkpoint = Checkpoint::Open(dir.path());
@@ -142,7 +142,7 @@ TEST(LoadModel, AFileThatIsCutAfterItWasOpenedIsSaid) {
 
 // What identifies a model on disk is made of them.
 TEST(LoadModel, AnObserverSeesEveryTensorAsItLiesInTheFile) {
-  const test::TempDir dir;
+  const ScratchDir dir;
   test::WriteTinyModel({}, dir.path());
   const auto config = LoadModelConfig(dir.path());
   ASSERT_TRUE(config.ok());

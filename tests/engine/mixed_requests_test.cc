@@ -78,7 +78,7 @@ class MixedRequests : public testing::Test {
 
   const std::vector<int32_t> kNoEos;
   LetterTokenizer tokenizer_{kVocab};
-  TempDir dir_;
+  ScratchDir dir_;
   std::unique_ptr<LoadedModel> model_;
   std::unique_ptr<Runner> runner_;
   DocumentDirectory directory_{{}};

@@ -39,7 +39,7 @@ class PosixFilesTest : public ::testing::Test {
     return text;
   }
 
-  const test::TempDir parent_;
+  const ScratchDir parent_;
   const std::string directory_;
   std::unique_ptr<FileSystem> files_;
 };

@@ -25,7 +25,7 @@ class WithTinyModel : public testing::Test {
     WriteTinyModel({}, dir_.path() + "/model");
     model_ = LoadTestModel(dir_.path() + "/model");
   }
-  TempDir dir_;
+  ScratchDir dir_;
   std::unique_ptr<LoadedModel> model_;
 };
 

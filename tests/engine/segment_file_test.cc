@@ -95,7 +95,7 @@ TEST(SegmentFile, IsReadAsItWasWritten) {
 }
 
 TEST(SegmentFile, LiesOnDiskAsInMemory) {
-  const test::TempDir directory;
+  const ScratchDir directory;
   auto files = OpenPosixFiles(directory.path());
   ASSERT_TRUE(files.ok()) << files.status();
   ASSERT_TRUE(Write(files->get(), "a", kShape).ok());

@@ -114,7 +114,7 @@ class SegmentHomeTest : public testing::Test {
     return std::distance(std::filesystem::directory_iterator(Directory()), {});
   }
 
-  TempDir dir_;
+  ScratchDir dir_;
   SlowFiles files_;
   std::map<FrameId, std::vector<std::byte>> content_;
   std::unique_ptr<SegmentHome> home_;

@@ -128,7 +128,7 @@ class StoredDocuments : public testing::Test {
   }
   bool HasFilesOf(const std::string& id) const { return std::filesystem::exists(DirectoryOf(id)); }
 
-  TempDir dir_;
+  ScratchDir dir_;
   EngineOptions options_;
   std::unique_ptr<Engine> engine_;
 };

@@ -1,12 +1,9 @@
 #include "tests/engine/test_model.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <random>
 
 #include "engine/backend/cpu/cpu_backend.h"
@@ -47,13 +44,6 @@ std::string TestData(const std::string& relative) {
   const char* moved = std::getenv("FOLIO_TEST_DATA");
   return std::string(moved != nullptr ? moved : FOLIO_TEST_DATA_DIR) + "/" + relative;
 }
-
-TempDir::TempDir() {
-  path_ = (std::filesystem::temp_directory_path() / "folio-test-XXXXXX").string();
-  if (mkdtemp(path_.data()) == nullptr) std::abort();
-}
-
-TempDir::~TempDir() { std::filesystem::remove_all(path_); }
 
 void UseTestBackend(MakeBackend make, BackendSpeed speed) {
   make_backend = make;

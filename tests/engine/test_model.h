@@ -9,22 +9,12 @@
 #include "engine/runtime/loaded_model.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/types/attention_plan.h"
+#include "tests/scratch_dir.h"
 
 namespace folio::test {
 
 // Path of a file under tests/.
 std::string TestData(const std::string& relative);
-
-// A directory that is removed with its content.
-class TempDir {
- public:
-  TempDir();
-  ~TempDir();
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 struct ModelOptions {
   int page_tokens = 16;

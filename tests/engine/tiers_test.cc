@@ -21,7 +21,7 @@ constexpr int64_t kMemory = 160 * kSlotBytes;
 class Tiers : public testing::TestWithParam<std::string> {
  protected:
   static void SetUpTestSuite() {
-    dir_ = new TempDir;
+    dir_ = new ScratchDir;
     TinyShape shape;
     shape.trained_length = kTrainedLength;
     WriteTinyModel(shape, dir_->path() + "/model");
@@ -55,12 +55,12 @@ class Tiers : public testing::TestWithParam<std::string> {
     EXPECT_EQ(tiered_->store->used_home_bytes(), 0) << "something of a sequence is left";
   }
 
-  static TempDir* dir_;
+  static ScratchDir* dir_;
   static LoadedModel* whole_;
   static LoadedModel* tiered_;
 };
 
-TempDir* Tiers::dir_ = nullptr;
+ScratchDir* Tiers::dir_ = nullptr;
 LoadedModel* Tiers::whole_ = nullptr;
 LoadedModel* Tiers::tiered_ = nullptr;
 

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "tests/scratch_dir.h"
 #include "tests/server/test_server.h"
 
 namespace folio::testing {
@@ -312,8 +313,9 @@ TEST(Lifecycle, AddressesInUseAndMissingModelsAreErrors) {
 }
 
 TEST(Lifecycle, ThePortFileHoldsTheBoundPorts) {
+  const ScratchDir dir;
   server::ServerOptions options;
-  options.port_file = absl::StrCat(::testing::TempDir(), "folio_ports.json");
+  options.port_file = dir.Path("ports.json");
   TestServer server(WithMetrics(options));
   std::ifstream file(options.port_file);
   std::stringstream text;
