@@ -13,9 +13,9 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
-#include "engine/runtime/attention_text.h"
 #include "engine/runtime/engine_thread.h"
 #include "engine/runtime/loaded_model.h"
+#include "engine/runtime/stored_entry.h"
 #include "engine/runtime/transformer_runner.h"
 
 namespace folio {
@@ -154,25 +154,9 @@ class EngineImpl final : public Engine {
 
 void EngineImpl::RestoreDocuments() {
   for (const DocumentStore::ManifestPtr& manifest : keeper()->List()) {
-    DocumentDirectory::Stored stored;
-    stored.handle = {manifest->id, manifest->incarnation};
-    stored.attention = info().default_attention;
-    stored.num_tokens = manifest->num_tokens();
-    stored.stored_bytes = manifest->data_bytes();
-    // Of another model, or another version of this program, it may not be understood.
-    if (const auto attention = ParseAttentionText(manifest->attention)) {
-      const auto resolved = ResolveUnknownLength(*attention);
-      if (resolved.ok()) stored.attention = *resolved;
-    }
-    const StoredRendition* const cache = keeper()->CacheOf(*manifest);
-    if (cache != nullptr && cache->attention == AttentionText(stored.attention)) {
-      stored.cached_tokens = cache->num_tokens;
-    }
-    if (!keeper()->KnowsTokens(*manifest)) {
-      stored.error = absl::FailedPreconditionError(
-          "the document was tokenised by another tokenizer than that of this model; upload it "
-          "again");
-    }
+    DocumentDirectory::Stored stored =
+        StoredEntryOf(*manifest, *keeper(), info().default_attention,
+                      [this](const AttentionSpec& spec) { return ResolveUnknownLength(spec); });
     if (options_.restore_attachment) {
       stored.attachment = options_.restore_attachment(
           {manifest->name, manifest->upload_token, manifest->created_us, manifest->text_bytes},

@@ -6,8 +6,7 @@
 #include <thread>
 
 #include "engine/store/posix_files.h"
-#include "tests/engine/memory_files.h"
-#include "tests/engine/random_owner.h"
+#include "tests/engine/document_store_fixture.h"
 #include "tests/engine/test_model.h"
 
 namespace folio {
@@ -16,58 +15,6 @@ namespace {
 using test::ReadContent;
 using test::SegmentBytes;
 using test::WriteSegment;
-
-constexpr auto kLost = absl::StatusCode::kDataLoss;
-
-class DocumentStoreTest : public ::testing::Test {
- protected:
-  DocumentStoreTest() { Reopen(); }
-  void Reopen() {
-    store_.reset();
-    auto store = DocumentStore::Open(
-        &files_, {.quota_bytes = quota_bytes_, .now_us = [this] { return now_us_++; }});
-    ASSERT_TRUE(store.ok()) << store.status();
-    store_ = *std::move(store);
-  }
-  std::unique_ptr<DocumentWriter> Begin(const std::string& id, uint64_t incarnation = 1) {
-    NewDocument document;
-    document.handle = {id, incarnation};
-    document.name = "name of " + id;
-    document.upload_token = "token";
-    document.tokenizer = {3};
-    auto writer = store_->Begin(document);
-    EXPECT_TRUE(writer.ok()) << writer.status();
-    return writer.ok() ? *std::move(writer) : nullptr;
-  }
-  // 100 tokens and a rendition of two segments.
-  DocumentHandle Store(const std::string& id, uint64_t incarnation = 1) {
-    auto writer = Begin(id, incarnation);
-    EXPECT_TRUE(writer->AppendTokens(kIds, kOffsets, 500).ok());
-    StoredRendition rendition;
-    rendition.number = *writer->RenditionOf({4}, "full");
-    rendition.model = {4};
-    rendition.attention = "full";
-    rendition.num_tokens = 100;
-    for (const uint64_t seed : {1, 2}) {
-      rendition.segments.push_back(*WriteSegment(writer.get(), rendition.number, seed));
-    }
-    EXPECT_TRUE(writer->Commit(StoredState::kComplete, {&rendition, 1}).ok());
-    return writer->handle();
-  }
-  std::string PathIn(const std::string& id, const std::string& end) {
-    for (const std::string& path : files_.paths()) {
-      if (path.starts_with("documents/" + id + "/") && path.ends_with(end)) return path;
-    }
-    return "";
-  }
-
-  const std::vector<int32_t> kIds = std::vector<int32_t>(100, 9);
-  const std::vector<int64_t> kOffsets = std::vector<int64_t>(100, 0);
-  test::MemoryFiles files_;
-  int64_t quota_bytes_ = int64_t{1} << 40;
-  int64_t now_us_ = 1000;
-  std::unique_ptr<DocumentStore> store_;
-};
 
 TEST_F(DocumentStoreTest, HoldsDocumentsOverARestart) {
   const DocumentHandle handle = Store("a");
@@ -224,58 +171,6 @@ TEST_F(DocumentStoreTest, ADroppedRenditionIsGoneAndItsDocumentStays) {
   EXPECT_EQ(store_->usage().bytes.total(), files_.BytesBelow("documents"));
 }
 
-TEST_F(DocumentStoreTest, DamagedSegmentsAreNoticedAndPutAside) {
-  const DocumentHandle handle = Store("a");
-  const StoredRendition rendition = (*store_->Find("a"))->renditions[0];
-  const std::string path = "documents/a/" + std::to_string(rendition.number) + "/" +
-                           std::to_string(rendition.segments[1].file);
-  (*files_.content(path))[4096] ^= 1;
-  EXPECT_EQ(ReadContent(*store_, **store_->Find("a")).status().code(), kLost);
-  ASSERT_TRUE(store_->Quarantine(handle, rendition.number).ok());
-  EXPECT_EQ(store_->usage().num_quarantined, 1);
-  EXPECT_EQ(store_->usage().bytes.quarantine, files_.BytesBelow("quarantine"));
-  EXPECT_GT(store_->usage().bytes.quarantine, 0);
-  EXPECT_TRUE((*store_->Find("a"))->renditions.empty());
-  EXPECT_EQ(*store_->ReadTokens(handle), kIds);
-  ASSERT_TRUE(store_->QuarantineDocument(handle).ok());
-  EXPECT_TRUE(store_->List().empty());
-  // A missing file is damage too.
-  Store("b");
-  const StoredRendition other = (*store_->Find("b"))->renditions[0];
-  ASSERT_TRUE(files_.Remove(PathIn("b", "/" + std::to_string(other.segments[0].file))).ok());
-  EXPECT_EQ(ReadContent(*store_, **store_->Find("b")).status().code(), kLost);
-}
-
-TEST_F(DocumentStoreTest, TheQuarantineIsBounded) {
-  for (int n = 0; n < 20; ++n) ASSERT_TRUE(store_->QuarantineDocument(Store("a")).ok());
-  store_->EmptyTrash();
-  EXPECT_EQ(files_.List("quarantine")->size(), TrashCan::kMaxQuarantined);
-  EXPECT_EQ(store_->usage().num_quarantined, 20);
-  EXPECT_EQ(store_->usage().bytes.quarantine, files_.BytesBelow("quarantine"));
-  Reopen();
-  EXPECT_EQ(store_->usage().bytes.quarantine, files_.BytesBelow("quarantine"));
-}
-
-TEST_F(DocumentStoreTest, OneTornOrForeignManifestDoesNotStopTheOthers) {
-  for (const char* id : {"a", "b", "c", "d"}) Store(id);
-  files_.content("documents/a/manifest")->resize(50);
-  ++(*files_.content("documents/b/manifest"))[8];  // a later version
-  *files_.content("documents/c/manifest") = *files_.content("documents/d/manifest");
-  ASSERT_TRUE(files_.MakeDirectory("documents/e").ok());
-  ASSERT_TRUE(files_.Create("documents/e/tokens").ok());
-  ASSERT_TRUE(files_.Create("documents/d/unknown").ok());
-  ASSERT_TRUE(files_.Create("documents/d/manifest.tmp").ok());
-  ASSERT_TRUE(files_.Create("documents/plain file").ok());
-  Reopen();
-  ASSERT_EQ(store_->List().size(), 1u);
-  EXPECT_TRUE(ReadContent(*store_, **store_->Find("d")).ok());
-  EXPECT_EQ(store_->usage().num_quarantined, 3);
-  EXPECT_EQ(store_->EmptyTrash(), 4);
-  EXPECT_EQ(files_.List("documents")->size(), 1u);
-  EXPECT_EQ(files_.List("documents/d")->size(), 4u);  // manifest, tokens, offsets, a rendition
-  EXPECT_NE(Begin("a"), nullptr);
-}
-
 TEST_F(DocumentStoreTest, TheQuotaIsKeptWithTheArithmetic) {
   store_.reset();
   quota_bytes_ = 100'000;
@@ -307,24 +202,6 @@ TEST_F(DocumentStoreTest, TheQuotaIsKeptWithTheArithmetic) {
   EXPECT_EQ(writer->Commit(StoredState::kComplete, {}).code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store_->ReadTokens(handle)->size(), 200u);
-}
-
-TEST_F(DocumentStoreTest, WhatCannotBeRemovedIsSkippedAndCounted) {
-  const DocumentHandle a = Store("a");
-  const DocumentHandle b = Store("b");
-  ASSERT_TRUE(store_->Delete(a).ok());
-  ASSERT_TRUE(store_->Delete(b).ok());
-  int num_removed = 0;
-  files_.set_fault([&](const std::string& operation, const std::string&) {
-    const bool fails = operation == "remove" && ++num_removed == 1;
-    return fails ? absl::PermissionDeniedError("EPERM") : absl::OkStatus();
-  });
-  EXPECT_EQ(store_->EmptyTrash(), 1);
-  EXPECT_EQ(store_->usage().num_unremovable, 1);
-  EXPECT_GT(store_->usage().bytes.trash, 0);
-  EXPECT_EQ(store_->EmptyTrash(), 1);
-  EXPECT_EQ(store_->usage().num_unremovable, 0);
-  EXPECT_EQ(store_->usage().bytes.total(), 0);
 }
 
 TEST_F(DocumentStoreTest, AttributesAreDurable) {
@@ -368,47 +245,6 @@ TEST_F(DocumentStoreTest, OnlyAStoreOfThisFormatIsOpened) {
   ASSERT_TRUE(mount.MakeDirectory("lost+found").ok());
   ASSERT_TRUE(mount.Create("lock").ok());
   EXPECT_EQ(code(&mount), absl::StatusCode::kOk);
-}
-
-// Each byte of each file, flipped: what is read is right, or it is an error, or the document is not
-// there.
-TEST_F(DocumentStoreTest, NoFlippedByteIsReadAsIfItWereRight) {
-  const DocumentHandle handle = Store("a");
-  const auto expected = ReadContent(*store_, **store_->Find("a"));
-  ASSERT_TRUE(expected.ok());
-  store_.reset();
-  int num_noticed = 0;
-  for (const std::string& path : files_.paths()) {
-    if (path == "folio-store") continue;
-    const std::string whole = *files_.content(path);
-    // Padding is large: a few bytes of it are enough.
-    for (size_t at = 0; at<whole.size(); at += at % 4096> 200 ? 97 : 1) {
-      (*files_.content(path))[at] = static_cast<char>(whole[at] ^ (1 << (at % 8)));
-      Reopen();
-      const auto found = store_->Find("a");
-      const auto read =
-          found.ok() ? ReadContent(*store_, **found)
-                     : absl::StatusOr<test::DocumentContent>(absl::DataLossError("quarantined"));
-      if (read.ok()) {
-        ASSERT_EQ(*read, *expected) << path << " " << at;
-      } else {
-        ASSERT_EQ(read.status().code(), kLost) << path << " " << at << read.status();
-        ++num_noticed;
-      }
-      if (!found.ok()) {
-        EXPECT_EQ(store_->usage().num_quarantined, 1);
-        const auto entries = files_.List("quarantine");
-        for (const DirectoryEntry& entry : *entries) {
-          ASSERT_TRUE(files_.Rename("quarantine/" + entry.name, "documents/a").ok());
-        }
-      }
-      *files_.content(path) = whole;
-      store_.reset();
-    }
-  }
-  EXPECT_GT(num_noticed, 800);
-  Reopen();
-  EXPECT_EQ(*ReadContent(*store_, **store_->Find("a")), *expected);
 }
 
 TEST_F(DocumentStoreTest, IsSafeForManyThreads) {
