@@ -157,10 +157,12 @@ absl::StatusOr<v1::Document> Client::GetDocument(const std::string& document_id,
   return document;
 }
 
-absl::StatusOr<std::vector<v1::Document>> Client::ListDocuments(const CallOptions& options) {
+absl::StatusOr<std::vector<v1::Document>> Client::ListDocuments(const Labels& labels,
+                                                                const CallOptions& options) {
   std::vector<v1::Document> documents;
   v1::ListDocumentsRequest request;
   request.set_page_size(kDocumentsPerPage);
+  request.mutable_labels()->insert(labels.begin(), labels.end());
   do {
     v1::ListDocumentsResponse response;
     const absl::Status status = CallUnary(*stubs_->documents, &Stubs::Documents::ListDocuments,
@@ -191,6 +193,30 @@ absl::StatusOr<v1::Document> Client::SaveDocument(const std::string& document_id
       CallUnary(*stubs_->documents, &Stubs::Documents::SaveDocument, options, request, &response);
   if (!status.ok()) return status;
   return response;
+}
+
+absl::StatusOr<v1::Document> Client::UpdateDocument(const v1::UpdateDocumentRequest& request,
+                                                    const CallOptions& options) {
+  v1::Document response;
+  const absl::Status status =
+      CallUnary(*stubs_->documents, &Stubs::Documents::UpdateDocument, options, request, &response);
+  if (!status.ok()) return status;
+  return response;
+}
+
+absl::StatusOr<v1::Document> Client::WatchDocument(
+    const v1::WatchDocumentRequest& request, const CallOptions& options,
+    absl::FunctionRef<void(const v1::Document&)> on_change) {
+  grpc::ClientContext context;
+  SetDeadline(options.timeout, &context);
+  NameDocument(request.document_id(), &context);
+  const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
+  const auto stream = stubs_->documents->WatchDocument(&context, request);
+  v1::Document document;
+  while (stream->Read(&document)) on_change(document);
+  const grpc::Status status = stream->Finish();
+  if (!status.ok()) return FromGrpcStatus(status);
+  return document;
 }
 
 absl::StatusOr<std::vector<uint32_t>> Client::Tokenize(const std::string& text, bool add_bos,

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -78,12 +79,22 @@ class Client {
                                               UploadEventCallback on_event);
   absl::StatusOr<v1::Document> GetDocument(const std::string& document_id,
                                            const CallOptions& options = {});
-  // All documents, ordered by id; reads page after page.
-  absl::StatusOr<std::vector<v1::Document>> ListDocuments(const CallOptions& options = {});
+  // All documents that have all of the labels, ordered by id; reads page after page.
+  using Labels = std::map<std::string, std::string>;
+  absl::StatusOr<std::vector<v1::Document>> ListDocuments(const Labels& labels = {},
+                                                          const CallOptions& options = {});
   absl::Status DeleteDocument(const std::string& document_id, const CallOptions& options = {});
   // Waits until the server has the document on disk.
   absl::StatusOr<v1::Document> SaveDocument(const std::string& document_id,
                                             const CallOptions& options = {});
+
+  absl::StatusOr<v1::Document> UpdateDocument(const v1::UpdateDocumentRequest& request,
+                                              const CallOptions& options = {});
+  // Calls `on_change` on this thread with the document as it is, and whenever it has changed, until
+  // it is ready or has failed, and with until_saved is saved or could not be. Returns the last one.
+  absl::StatusOr<v1::Document> WatchDocument(
+      const v1::WatchDocumentRequest& request, const CallOptions& options,
+      absl::FunctionRef<void(const v1::Document&)> on_change);
 
   absl::StatusOr<std::vector<uint32_t>> Tokenize(const std::string& text, bool add_bos,
                                                  const CallOptions& options = {});

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/document_id.h"
+#include "client/duration.h"
 #include "client/status.h"
 
 namespace folio::client {
@@ -104,6 +105,9 @@ class UploadAttempt {
     if (options_.strategy.has_value()) *header->mutable_strategy() = *options_.strategy;
     if (options_.position.has_value()) *header->mutable_position() = *options_.position;
     header->set_detach(options_.detach);
+    if (options_.ttl > absl::ZeroDuration()) *header->mutable_ttl() = ToProto(options_.ttl);
+    header->set_pinned(options_.pinned);
+    header->mutable_labels()->insert(options_.labels.begin(), options_.labels.end());
     header->set_size_bytes(source_.size_bytes());
     stream_->Write(request);
   }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
 #include "client/backoff.h"
 #include "client/cancel_token.h"
 #include "folio/v1/documents.pb.h"
@@ -21,6 +23,10 @@ struct UploadOptions {
   // How the document is prefilled; the server's default when unset.
   std::optional<v1::AttentionStrategy> strategy;
   std::optional<v1::PositionScheme> position;
+  // What the server keeps with the document (DocumentHeader).
+  absl::Duration ttl = absl::ZeroDuration();  // zero: it stays
+  bool pinned = false;
+  std::map<std::string, std::string> labels;
   // Return as soon as the server has the whole text; it goes on with the prefill alone.
   bool detach = false;
   // A finished document with this id is the wanted one: wait for it and return it instead of

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/tokenizer/utf8.h"
 #include "proto/method.h"
+#include "server/document_attributes.h"
 #include "server/request_id.h"
 
 namespace folio::server {
@@ -314,8 +315,11 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   document->set_display_name(upload.display_name);
   document->mutable_create_time()->set_seconds(upload.create_time);
   document->set_size_bytes(upload.size_bytes());
+  ToProto(info.attributes, document);
   if (info.state == DocumentState::kUploading) {
     document->mutable_expire_time()->set_seconds(upload.expire_time());
+  } else if (info.state != DocumentState::kPrefilling) {
+    SetExpireTime(info.attributes, document);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "server/upload_expiry.h"
+#include "server/document_expiry.h"
 
 namespace folio::server {
 namespace {
@@ -63,6 +63,7 @@ void ServiceContext::KeepHouse(SteadyTime now) {
   if (engine == nullptr) return;
   trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy, memory.num_taken(), now);
   DeleteExpiredUploads(engine, now);
+  DeleteExpiredDocuments(engine);
 }
 
 bool ServiceContext::PumpGoesOn() {

@@ -5,29 +5,26 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/document_calls.h"
 #include "server/generate_call.h"
 #include "server/methods.h"
 #include "server/request_mapping.h"
-#include "server/save_call.h"
 #include "server/score_call.h"
 #include "server/status_mapping.h"
 #include "server/unary_call.h"
 #include "server/upload_call.h"
 #include "server/version.h"
+#include "server/watch_call.h"
 
 namespace folio::server {
 namespace {
 
-constexpr uint32_t kDefaultPage = 100;
-constexpr uint32_t kMaxPage = 1000;
 constexpr size_t kMaxTextBytes = 4 << 20;
 
 // Bytes of the answer to Tokenize, and of it on the wire, per byte of text: at worst each is a
 // token. Detokenize: per token, whose text is a few bytes long.
 constexpr size_t kTokenizeAnswer = 8;
 constexpr int64_t kDetokenizeCost = 32;
-
-grpc::Status BadId() { return BadField("document_id", kDocumentIdRule); }
 
 void FillModel(const EngineInfo& info, v1::ModelInfo* model) {
   model->set_name(info.model_name);
@@ -85,59 +82,6 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   response->set_num_requests_waiting(stats.waiting);
   const DocumentCounts documents = context.engine()->CountDocuments();
   response->set_num_documents(std::accumulate(documents.begin(), documents.end(), 0));
-}
-
-grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* call,
-                                         const v1::GetDocumentRequest& request,
-                                         v1::Document* response) {
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
-  const auto document = context->engine()->GetDocument(id);
-  if (!document.has_value()) return call->End(NoDocument(id));
-  ToProto(*document, response);
-  return call->End(grpc::Status::OK);
-}
-
-grpc::ServerUnaryReactor* RunListDocuments(ServiceContext* context, UnaryCall* call,
-                                           const v1::ListDocumentsRequest& request,
-                                           v1::ListDocumentsResponse* response) {
-  FieldViolations bad;
-  if (request.page_size() > kMaxPage) {
-    bad.push_back(
-        {"page_size", absl::StrCat("is ", request.page_size(), ", the limit is ", kMaxPage)});
-  }
-  // A page token is the last id of the page before.
-  if (!request.page_token().empty() && !IsValidDocumentId(request.page_token())) {
-    bad.push_back({"page_token", "is not one that ListDocuments returned"});
-  }
-  if (!bad.empty()) return call->End(BadFields(bad));
-  const uint32_t size = request.page_size() == 0 ? kDefaultPage : request.page_size();
-  const auto page = context->engine()->ListDocuments(request.page_token(), size + 1);
-  for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
-  if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
-  return call->End(grpc::Status::OK);
-}
-
-grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* call,
-                                            const v1::DeleteDocumentRequest& request,
-                                            v1::DeleteDocumentResponse*) {
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
-  const auto document = context->engine()->GetDocument(id);
-  if (!document.has_value()) return call->End(NoDocument(id));
-  // Deleted meanwhile: gone as well.
-  const absl::Status deleted = context->engine()->DeleteDocument(document->handle);
-  return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
-}
-
-grpc::ServerUnaryReactor* RunSaveDocument(ServiceContext* context, UnaryCall* call,
-                                          const v1::SaveDocumentRequest& request,
-                                          v1::Document* response) {
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
-  const auto document = context->engine()->GetDocument(id);
-  if (!document.has_value()) return call->End(NoDocument(id));
-  return SaveCall::Start(context, call, *document, response);
 }
 
 grpc::ServerUnaryReactor* RunTokenize(ServiceContext* context, UnaryCall* call,
@@ -223,6 +167,11 @@ DocumentsService::DocumentsService(ServiceContext* context) {
                      UnaryMethod(context, "DeleteDocument", RunDeleteDocument));
   MarkMethodCallback(IndexOf("folio.v1.Documents.SaveDocument"),
                      UnaryMethod(context, "SaveDocument", RunSaveDocument));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.UpdateDocument"),
+                     UnaryMethod(context, "UpdateDocument", RunUpdateDocument));
+  MarkMethodCallback(
+      IndexOf("folio.v1.Documents.WatchDocument"),
+      ServerStreamingMethod<WatchCall, v1::WatchDocumentRequest, v1::Document>(context));
 }
 
 TextService::TextService(ServiceContext* context) {

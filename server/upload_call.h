@@ -61,6 +61,7 @@ class UploadCall final
   // The document of this id, or a new one in the place of one that has failed.
   absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
                                             const std::shared_ptr<DocumentUpload>& fresh);
+  void SetAttributes(const DocumentHandle& handle, const v1::DocumentHeader& header);
   grpc::Status OnChunk(const v1::DocumentChunk& chunk);
   grpc::Status CheckChunk(const v1::DocumentChunk& chunk) const;
   grpc::Status OnFinish(const v1::FinishUpload& finish);

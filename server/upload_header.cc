@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/document_attributes.h"
 #include "server/request_mapping.h"
 
 namespace folio::server {
@@ -22,6 +23,8 @@ FieldViolations CheckFields(const v1::DocumentHeader& header) {
     bad.push_back({"header.display_name",
                    absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxNameBytes)});
   }
+  CheckTtl(header.ttl(), "header.ttl", &bad);
+  CheckLabels(header.labels(), "header.labels", &bad);
   const size_t token_bytes = header.upload_token().size();
   if (token_bytes != 0 && (token_bytes < kMinTokenBytes || token_bytes > kMaxTokenBytes)) {
     bad.push_back({"header.upload_token", absl::StrCat("has ", token_bytes, " bytes, must have ",

@@ -5,9 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
+#include "server/document_attributes.h"
+#include "server/document_expiry.h"
 #include "server/request_mapping.h"
 #include "server/upload_call.h"
-#include "server/upload_expiry.h"
 #include "server/upload_header.h"
 
 namespace folio::server {
@@ -78,6 +79,7 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionS
   }
   if (!opened.ok()) return context_->Refusal(opened.status());
   const auto begun_upload = DocumentUpload::Of(*opened);
+  if (begun_upload == fresh) SetAttributes(opened->handle, header);
   if (begun_upload != fresh && opened->state == DocumentState::kUploading &&
       !begun_upload->HasToken(header.upload_token())) {
     return ToGrpcStatus(absl::PermissionDeniedError(absl::StrCat(
@@ -127,6 +129,13 @@ absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(
   // It holds nothing; deleted meanwhile: gone as well.
   engine_->DeleteDocument(opened->handle).IgnoreError();
   return engine_->OpenDocument(id, attention, fresh);
+}
+
+// Of a new document, of which nothing is on disk: nothing is waited for. One that was deleted
+// meanwhile needs none.
+void UploadCall::SetAttributes(const DocumentHandle& handle, const v1::DocumentHeader& header) {
+  const auto set = [&](DocumentAttributes* attributes) { *attributes = AttributesOf(header); };
+  engine_->UpdateDocument(handle, set, [](const absl::Status&) {}).IgnoreError();
 }
 
 void UploadCall::OnTakenOver() {

@@ -22,7 +22,9 @@ RANDOM = [
     *[("engine_tests", "*/AttentionParity*:VerbParity*:*Conformance*:MixedRequests*", {"FOLIO_TEST_ISA": isa})
       for isa in ISAS],
     ("engine_tests", "*EveryIsa*:Scoring*:Evidence*", {}),
+    ("engine_tests", "DocumentStoreRandom*:SlotCache*:TieredPages*:WindowMerger*:*SpmBpe*", {}),
     ("runtime_tests", "*", {}),
+    ("server_tests", "MixedUploads*", {}),
 ]
 
 

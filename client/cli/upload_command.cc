@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cli/attention_flags.h"
+#include "client/cli/attribute_flags.h"
 #include "client/cli/command.h"
 #include "client/cli/content_id.h"
 #include "client/cli/exit_code.h"
@@ -19,6 +20,8 @@ struct UploadFlags {
   std::string id;
   std::string name;
   AttentionFlags attention;
+  AttributeFlags attributes;
+  bool pin = false;
   bool detach = false;
 };
 
@@ -43,6 +46,9 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   options.display_name = flags.name.empty() ? NameOf(flags.file) : flags.name;
   options.strategy = attention->strategy;
   options.position = attention->position;
+  options.ttl = TtlOf(flags.attributes);
+  options.labels = LabelsOf(flags.attributes);
+  options.pinned = flags.pin;
   options.detach = flags.detach;
   options.cancel = invocation.cancel;
   const absl::StatusOr<v1::Document> document =
@@ -65,6 +71,9 @@ Command AddUploadCommand(CLI::App& root) {
   app->add_option("file", flags->file, "UTF-8 text file or pipe, or - for stdin")->required();
   app->add_option("--id", flags->id, "Document id (default: a random one)");
   app->add_option("--name", flags->name, "Name for people (default: the file's)");
+  AddLabelFlag(*app, flags->attributes, "Kept with it; may be given several times");
+  AddTtlFlag(*app, flags->attributes);
+  app->add_flag("--pin", flags->pin, "It does not expire, and its cache stays on disk");
   app->add_flag("--detach", flags->detach, "Return when the text is there; the prefill goes on");
   AddAttentionFlags(*app, flags->attention);
   return {app, [flags](Invocation& invocation) { return Upload(*flags, invocation); }};

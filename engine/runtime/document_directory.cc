@@ -1,6 +1,7 @@
 #include "engine/runtime/document_directory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,8 +12,23 @@
 namespace folio {
 namespace {
 
+// The time of use on disk follows after this part of the TTL, but not more often than that.
+constexpr int64_t kTtlParts = 16;
+constexpr int64_t kMinUpdateUs = 1'000'000;
+
 absl::Status NoDocument(const std::string& id) {
   return absl::NotFoundError(absl::StrCat("no document ", Quoted(id)));
+}
+
+int64_t SystemTimeUs() {
+  using std::chrono::system_clock;
+  return std::chrono::duration_cast<std::chrono::microseconds>(
+             system_clock::now().time_since_epoch())
+      .count();
+}
+
+bool IsFinished(const DocumentInfo& document) {
+  return document.state == DocumentState::kReady || document.state == DocumentState::kFailed;
 }
 
 }  // namespace
@@ -31,6 +47,13 @@ const char* DocumentStateName(DocumentState state) {
   return "";
 }
 
+DocumentDirectory::DocumentDirectory(const DocumentLimits& limits)
+    : limits_([&] {
+        DocumentLimits filled = limits;
+        if (!filled.now_us) filled.now_us = SystemTimeUs;
+        return filled;
+      }()) {}
+
 const DocumentInfo* DocumentDirectory::Lookup(const DocumentHandle& handle) const {
   const auto it = documents_.find(handle.id);
   return it == documents_.end() || it->second.handle != handle ? nullptr : &it->second;
@@ -47,6 +70,12 @@ void DocumentDirectory::SetState(DocumentInfo* document, DocumentState state) {
   --counts_[static_cast<size_t>(document->state)];
   ++counts_[static_cast<size_t>(state)];
   document->state = state;
+  if (IsFinished(*document)) SetUsed(document);
+}
+
+void DocumentDirectory::SetUsed(DocumentInfo* document) {
+  document->attributes.last_used_us = limits_.now_us();
+  first_expiry_us_ = std::min(first_expiry_us_, document->attributes.expires_at_us());
 }
 
 absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
@@ -84,6 +113,9 @@ void DocumentDirectory::AddStored(const Stored& stored) {
   document.prefilled_tokens = stored.cached_tokens;
   document.saved = true;
   document.stored_bytes = stored.stored_bytes;
+  document.attributes = stored.attributes;
+  document.stored_use_us = stored.attributes.last_used_us;
+  first_expiry_us_ = std::min(first_expiry_us_, stored.attributes.expires_at_us());
   ++counts_[static_cast<size_t>(document.state)];
   ++num_changes_;
   next_incarnation_ = std::max(next_incarnation_, stored.handle.incarnation + 1);
@@ -99,6 +131,52 @@ void DocumentDirectory::SetSaved(const DocumentHandle& handle,
   if (!stored_bytes.ok()) return;
   document->saved = true;
   document->stored_bytes = *stored_bytes;
+  document->stored_use_us = document->attributes.last_used_us;
+}
+
+absl::StatusOr<DocumentInfo> DocumentDirectory::UpdateAttributes(
+    const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> change) {
+  MutexLock lock(&mu_);
+  DocumentInfo* document = Change(handle);
+  if (document == nullptr) return NoDocument(handle.id);
+  change(&document->attributes);
+  SetUsed(document);
+  document->stored_use_us = document->attributes.last_used_us;
+  return *document;
+}
+
+void DocumentDirectory::CopyAttributes(const DocumentHandle& handle,
+                                       DocumentAttributes* attributes) const {
+  MutexLock lock(&mu_);
+  if (const DocumentInfo* document = Lookup(handle)) *attributes = document->attributes;
+}
+
+bool DocumentDirectory::Touch(const DocumentHandle& handle) {
+  MutexLock lock(&mu_);
+  DocumentInfo* document = Change(handle);
+  if (document == nullptr) return false;
+  SetUsed(document);
+  const DocumentAttributes& attributes = document->attributes;
+  if (!document->saved || attributes.ttl_us == 0) return false;
+  const int64_t interval = std::max(kMinUpdateUs, attributes.ttl_us / kTtlParts);
+  if (attributes.last_used_us - document->stored_use_us < interval) return false;
+  document->stored_use_us = attributes.last_used_us;
+  return true;
+}
+
+std::vector<DocumentHandle> DocumentDirectory::Expired() const {
+  std::vector<DocumentHandle> expired;
+  MutexLock lock(&mu_);
+  const int64_t now = limits_.now_us();
+  if (now < first_expiry_us_) return expired;
+  first_expiry_us_ = DocumentAttributes::kNever;
+  for (const auto& [id, document] : documents_) {
+    if (!IsFinished(document)) continue;
+    const int64_t expiry = document.attributes.expires_at_us();
+    first_expiry_us_ = std::min(first_expiry_us_, expiry);
+    if (expiry <= now) expired.push_back(document.handle);
+  }
+  return expired;
 }
 
 void DocumentDirectory::ForgetSaveError(const DocumentHandle& handle) {

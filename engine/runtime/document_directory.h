@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
@@ -18,6 +20,8 @@ namespace folio {
 struct DocumentLimits {
   int max_documents = 1000;
   int64_t max_tokens = int64_t{1} << 30;
+  // Unix time in microseconds; empty: the system's.
+  std::function<int64_t()> now_us = {};
 };
 
 // Which documents there are, and the one state of each. The front door changes it when it accepts a
@@ -25,7 +29,7 @@ struct DocumentLimits {
 // many there are. Thread-safe.
 class DocumentDirectory {
  public:
-  explicit DocumentDirectory(const DocumentLimits& limits) : limits_(limits) {}
+  explicit DocumentDirectory(const DocumentLimits& limits);
 
   // A new document, in state kUploading. Errors: ALREADY_EXISTS, RESOURCE_EXHAUSTED when there are
   // too many.
@@ -60,11 +64,25 @@ class DocumentDirectory {
     int64_t num_tokens = 0;
     int64_t cached_tokens = 0;
     int64_t stored_bytes = 0;
+    DocumentAttributes attributes;
     absl::Status error;
   };
   void AddStored(const Stored& stored);
   // The document is on disk in so many bytes, or could not be written; if it is there.
   void SetSaved(const DocumentHandle& handle, const absl::StatusOr<int64_t>& stored_bytes);
+
+  // Changes what the owner of a document says of it, which counts as a use. Returns what it is
+  // then. Errors: NOT_FOUND.
+  absl::StatusOr<DocumentInfo> UpdateAttributes(
+      const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> change);
+  // Makes `attributes` those of the document, if it is there. Of several writers to disk who write
+  // what this gives, the last one has written what is true.
+  void CopyAttributes(const DocumentHandle& handle, DocumentAttributes* attributes) const;
+  // A question is asked about it. True if its time of use on disk, by which it expires after a
+  // restart, should follow: not for each question, but often enough for its TTL.
+  bool Touch(const DocumentHandle& handle);
+  // Documents, ready or failed, whose TTL is over.
+  std::vector<DocumentHandle> Expired() const;
 
   // It is tried again.
   void ForgetSaveError(const DocumentHandle& handle);
@@ -88,6 +106,7 @@ class DocumentDirectory {
   DocumentInfo* Change(const DocumentHandle& handle) FOLIO_REQUIRES(mu_);
   const DocumentInfo* Lookup(const DocumentHandle& handle) const FOLIO_REQUIRES(mu_);
   void SetState(DocumentInfo* document, DocumentState state) FOLIO_REQUIRES(mu_);
+  void SetUsed(DocumentInfo* document) FOLIO_REQUIRES(mu_);
 
   const DocumentLimits limits_;
   mutable Mutex mu_;
@@ -95,6 +114,8 @@ class DocumentDirectory {
   DocumentCounts counts_ FOLIO_GUARDED_BY(mu_) = {};
   uint64_t next_incarnation_ FOLIO_GUARDED_BY(mu_) = 1;
   int64_t num_changes_ FOLIO_GUARDED_BY(mu_) = 0;
+  // No document expires before; uses only make it later.
+  mutable int64_t first_expiry_us_ FOLIO_GUARDED_BY(mu_) = DocumentAttributes::kNever;
 };
 
 }  // namespace folio

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "engine/types/document_attributes.h"
 #include "engine/types/request.h"
 
 namespace folio {
@@ -58,9 +59,12 @@ struct DocumentInfo {
   // Of all strategies under which it was prefilled.
   int64_t kv_bytes = 0;
   int64_t summary_bytes = 0;
+  DocumentAttributes attributes;
   // It is on disk, in so many bytes: a restart does not lose it.
   bool saved = false;
   int64_t stored_bytes = 0;
+  // attributes.last_used_us as it is there, or will be soon.
+  int64_t stored_use_us = 0;
   // Why it could not be saved; OK unless that was tried.
   absl::Status save_error;
 };

@@ -158,6 +158,7 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentKeeper::WriterFor(const 
   document.upload_token = order.text.upload_token;
   document.attention = order.attention;
   document.created_us = order.text.created_us;
+  document.attributes = order.attributes;
   document.tokenizer = options_.tokenizer;
   FOLIO_ASSIGN_OR_RETURN(auto writer, store_->Begin(document));
   FOLIO_RETURN_IF_ERROR(writer->AppendTokens(*order.tokens, OffsetsOf(*tokenizer_, *order.tokens),
@@ -196,7 +197,7 @@ absl::StatusOr<DocumentKeeper::SavedCache> DocumentKeeper::SaveNow(const SaveOrd
   }
   FOLIO_ASSIGN_OR_RETURN(manifest, store_->Find(order.handle.id));
   store_->EmptyTrash();
-  return SavedCache{std::move(rendition), manifest->data_bytes()};
+  return SavedCache{std::move(rendition), manifest->data_bytes(), manifest->attributes};
 }
 
 bool DocumentKeeper::DropOneCache(const DocumentHandle& but) {
@@ -324,6 +325,21 @@ void DocumentKeeper::Quarantine(const DocumentHandle& handle, int64_t rendition)
     return Nothing();
   };
   Order<Nothing>(&saver_, work, [](EngineLoop&, const absl::StatusOr<Nothing>&) {});
+}
+
+void DocumentKeeper::UpdateAttributes(const DocumentHandle& handle, ChangeAttributes change,
+                                      std::function<void(const absl::Status&)> done) {
+  TaskThreads::Tasks tasks;
+  tasks.emplace_back([this, handle, done, change = std::move(change)] {
+    absl::Status written;
+    const absl::Status caught =
+        CatchErrors([&] { written = store_->UpdateAttributes(handle, change); });
+    if (!caught.ok()) written = caught;
+    done(absl::IsNotFound(written) ? absl::OkStatus() : written);
+    End();
+  });
+  if (!Begin()) return done(absl::UnavailableError("the engine stops"));
+  saver_.Post(&tasks);
 }
 
 std::shared_ptr<void> DocumentKeeper::UseOf(const DocumentHandle& handle) {

@@ -67,6 +67,7 @@ class DocumentKeeper {
   struct SaveOrder {
     DocumentHandle handle;
     StoredText text;
+    DocumentAttributes attributes;
     std::string attention;  // AttentionText
     std::shared_ptr<const std::vector<int32_t>> tokens;
     CacheImage image;
@@ -74,6 +75,7 @@ class DocumentKeeper {
   struct SavedCache {
     std::shared_ptr<const StoredRendition> rendition;
     int64_t stored_bytes = 0;
+    DocumentAttributes attributes;  // as they are on disk
   };
   template <typename Result>
   using Done = absl::AnyInvocable<void(EngineLoop&, absl::StatusOr<Result>)>;
@@ -117,6 +119,14 @@ class DocumentKeeper {
   void Quarantine(const DocumentHandle& handle, int64_t rendition);
 
   // ---- Any thread ----
+
+  // Has the attributes of a document written as `change` makes them then. `done` is called by
+  // another thread once they are, with OK too if the document is not stored any more; or with
+  // UNAVAILABLE at once after Stop.
+  using ChangeAttributes = std::function<void(DocumentAttributes*)>;
+  void UpdateAttributes(
+      const DocumentHandle& handle, ChangeAttributes change,
+      std::function<void(const absl::Status&)> done = [](const absl::Status&) {});
 
   // Whether a document of this size has room once others have left.
   bool MayFit(const CacheImage& image) const {

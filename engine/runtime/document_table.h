@@ -157,6 +157,7 @@ class DocumentTable {
                         std::vector<int32_t> tokens);
   Rendition* AddRendition(Document* document, const AttentionSpec& attention);
   void Save(Document* document);
+  void SaveAttributesIfNot(const DocumentHandle& handle, const DocumentAttributes& saved);
   // A document on disk leaves memory. REQUIRES: no user of its first rendition, and no other one.
   void Unload(Document* document);
   // Unloads one that nobody reads; false if there is none.

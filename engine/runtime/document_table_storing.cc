@@ -24,6 +24,7 @@ void DocumentTable::Save(Document* document) {
     order.image.sealed_pages = keeper_->PlacesOf(sequence.kv);
     const auto info = directory_->Get(document->handle);
     if (info.ok() && info->attachment != nullptr) order.text = info->attachment->stored_text();
+    if (info.ok()) order.attributes = info->attributes;
     const bool may_fit = keeper_->MayFit(order.image);
     keeper_->Save(std::move(order), [rendition, may_fit](EngineLoop& loop, auto saved) {
       loop.documents().NoteSaved(rendition, saved, may_fit);
@@ -66,8 +67,22 @@ void DocumentTable::NoteSaved(Rendition* rendition,
     }
     directory_->SetSaved(document->handle, saved.ok() ? absl::StatusOr<int64_t>(saved->stored_bytes)
                                                       : saved.status());
+    if (saved.ok()) SaveAttributesIfNot(document->handle, saved->attributes);
   }
   ReleaseUser(rendition);
+}
+
+// They may have been changed while the document was being written.
+void DocumentTable::SaveAttributesIfNot(const DocumentHandle& handle,
+                                        const DocumentAttributes& saved) {
+  CatchErrors([&] {
+    DocumentAttributes attributes = saved;
+    directory_->CopyAttributes(handle, &attributes);
+    if (attributes == saved) return;
+    keeper_->UpdateAttributes(handle, [directory = directory_, handle](auto* stored) {
+      directory->CopyAttributes(handle, stored);
+    });
+  }).IgnoreError();
 }
 
 bool DocumentTable::UnloadOne() {

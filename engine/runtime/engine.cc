@@ -103,6 +103,10 @@ class EngineImpl final : public Engine {
   absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) override;
   void PauseDocument(const DocumentHandle& handle) override;
   absl::Status SaveDocument(const DocumentHandle& handle) override;
+  absl::Status UpdateDocument(const DocumentHandle& handle,
+                              absl::FunctionRef<void(DocumentAttributes*)> change,
+                              Updated done) override;
+  std::vector<DocumentHandle> ExpiredDocuments() const override { return directory_.Expired(); }
   absl::Status DeleteDocument(const DocumentHandle& handle) override;
 
   std::optional<DocumentInfo> GetDocument(const std::string& id) const override {
@@ -128,6 +132,11 @@ class EngineImpl final : public Engine {
   // Those that an earlier process has stored are there.
   void RestoreDocuments();
   void CountStored(EngineStats* stats) const;
+  // For whoever writes them to disk.
+  DocumentKeeper::ChangeAttributes AttributesOf(const DocumentHandle& handle) const {
+    return
+        [this, handle](DocumentAttributes* stored) { directory_.CopyAttributes(handle, stored); };
+  }
   absl::Status CheckServing() const;
   // The request and `document_tokens` before it, which the spec's plan may cut.
   absl::Status CheckMemory(const GenerateSpec& spec, const AttentionPlan& plan,
@@ -216,6 +225,9 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
   if (num_posted_.load() >= NumAdmissible(thread_.Stats(), options_)) {
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
+  }
+  if (spec.document.has_value() && directory_.Touch(*spec.document)) {
+    keeper()->UpdateAttributes(*spec.document, AttributesOf(*spec.document));
   }
   const RequestId id = next_id_.fetch_add(1);
   auto generation =
@@ -360,6 +372,18 @@ absl::Status EngineImpl::SaveDocument(const DocumentHandle& handle) {
   EngineCommands save = OneCommand({[handle](EngineLoop& loop) { loop.documents().Save(handle); }});
   directory_.ForgetSaveError(handle);
   thread_.PostMade(std::move(save));
+  return absl::OkStatus();
+}
+
+absl::Status EngineImpl::UpdateDocument(const DocumentHandle& handle,
+                                        absl::FunctionRef<void(DocumentAttributes*)> change,
+                                        Updated done) {
+  FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.UpdateAttributes(handle, change));
+  if (document.saved) {
+    keeper()->UpdateAttributes(handle, AttributesOf(handle), std::move(done));
+  } else {
+    done(absl::OkStatus());  // they are written with it
+  }
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/runtime/catalogue.h"
@@ -206,6 +207,16 @@ class Engine {
   // Has a document that is ready written to disk, if that was tried and did not work; GetDocument
   // tells when it is. Errors: NOT_FOUND, FAILED_PRECONDITION (not ready; there is no --kv-dir).
   virtual absl::Status SaveDocument(const DocumentHandle& handle) = 0;
+  // Changes what the owner of a document says of it, whatever its state; that counts as a use.
+  // `done` is called once, with OK when the change is as durable as the document, or with an error
+  // of the disk: it holds until a restart then. It is called before this returns or on another
+  // thread, and calls no method of the engine. Errors, and no call: NOT_FOUND.
+  using Updated = std::function<void(const absl::Status&)>;
+  virtual absl::Status UpdateDocument(const DocumentHandle& handle,
+                                      absl::FunctionRef<void(DocumentAttributes*)> change,
+                                      Updated done) = 0;
+  // Documents that nobody has asked for as long as their TTL says.
+  virtual std::vector<DocumentHandle> ExpiredDocuments() const = 0;
   // Its memory is freed, and what is on disk of it deleted, once no request reads it; its sink gets
   // Failed. Errors: NOT_FOUND.
   virtual absl::Status DeleteDocument(const DocumentHandle& handle) = 0;

@@ -182,10 +182,42 @@ void EngineLoop::FailLost(const std::vector<ScheduledTokens>& step) {
       if (request != by_sequence_.end()) add(request->second->rendition);
       if (part.sequence->id != 0) requests.push_back(part.sequence->id);
     }
-    for (Rendition* rendition : renditions) FailSequence(&rendition->sequence, status);
-    for (const RequestId id : requests) Cancel(id, status);
+    for (Rendition* rendition : renditions) FailLostRendition(rendition, status);
+    for (const RequestId id : requests) {
+      const auto it = requests_.find(id);
+      const bool began_again = it != requests_.end() && it->second->ignores_output();
+      if (!began_again) Cancel(id, status);
+    }
   });
   if (!failed.ok()) FailAll(failed);
+}
+
+void EngineLoop::FailLostRendition(Rendition* rendition, const absl::Status& status) {
+  const Sequence* const sequence = &rendition->sequence;
+  std::vector<Generation*> again;
+  for (const auto& [id, generation] : requests_) {
+    const bool reads = generation->rendition == rendition && rendition->document != nullptr;
+    if (reads && generation->MayBeginAgain()) again.push_back(generation.get());
+  }
+  for (Generation* generation : again) LetGo(generation);
+  // The last one that has let go may have taken it along.
+  if (documents_.RenditionOf(sequence) != nullptr) FailSequence(sequence, status);
+  for (Generation* generation : again) {
+    const absl::Status begun = CatchErrors([&] { Begin(generation); });
+    if (!begun.ok()) Cancel(generation->sequence.id, begun);
+  }
+}
+
+void EngineLoop::LetGo(Generation* generation) {
+  scheduler_.Remove(&generation->sequence);
+  for (Requests* requests : {&running_, &held_back_, &returning_}) {
+    Move(generation, requests, &waiting_);
+  }
+  by_sequence_.erase(&generation->sequence);
+  counters_.cached_tokens -= generation->cached_tokens;
+  Rendition* const rendition = generation->rendition;
+  generation->BeginAgain();
+  documents_.ReleaseUser(rendition);
 }
 
 bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
@@ -281,7 +313,7 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
 
 void EngineLoop::NoteStep(RequestId id) {
   const auto it = requests_.find(id);
-  if (it == requests_.end()) return;
+  if (it == requests_.end() || it->second->ignores_output()) return;
   Generation* generation = it->second.get();
   const Sequence& sequence = generation->sequence;
   generation->NoteMemory(store_->OwnPageBytes(sequence.kv), store_->SharedPageBytes(sequence.kv),
@@ -295,6 +327,7 @@ void EngineLoop::AcceptOutput(ModelRunner::Output output) {
   const auto it = requests_.find(output.id);
   if (it == requests_.end()) return;  // it ended while the step ran
   Generation* generation = it->second.get();
+  if (generation->ignores_output()) return;
   if (!output.sample.finite) {
     ++counters_.nonfinite_logits;
     Cancel(output.id, NotFiniteError(generation->next_position()));

@@ -135,8 +135,11 @@ class EngineLoop {
   bool MayRoomBeMadeFor(const Generation& generation) const;
   // Frees memory when it ends: a request, a scored stream, a rendition that somebody waits for.
   bool SomethingRuns() const;
-  // Ends what has read pages that are lost in the step, or would read them.
+  // Ends what has read pages that are lost in the step, or would read them; questions that have no
+  // token yet begin again.
   void FailLost(const std::vector<ScheduledTokens>& step);
+  void FailLostRendition(Rendition* rendition, const absl::Status& status);
+  void LetGo(Generation* generation);
   // Starts a step and commits it; false if that has thrown, which fails the sequences of the step.
   bool StartStep(const std::vector<ScheduledTokens>& step);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.

@@ -43,6 +43,17 @@ void Generation::Admit() {
   admitted_ = Now();
 }
 
+void Generation::BeginAgain() {
+  began_again_ = true;
+  admitted = false;
+  rendition = nullptr;
+  cached_tokens = 0;
+  if (sequence.num_known > sequence.num_prompt) sequence.tokens->pop_back();  // not drawn yet
+  sequence.num_in_kv = 0;
+  sequence.paused = false;
+  sequence.prefix = nullptr;
+}
+
 void Generation::PrepareDraws(int vocab_size) {
   if (spec.sampling.repetition_penalty == 1.0f || seen_.has_value()) return;
   seen_.emplace(vocab_size);

@@ -31,6 +31,14 @@ class Generation {
   // The request runs from now on.
   void Admit();
 
+  // It waits once more, for another cache of its document. REQUIRES: MayBeginAgain; that it holds
+  // nothing of the cache.
+  void BeginAgain();
+  // Nobody has been told a token, and it has not begun again before.
+  bool MayBeginAgain() const { return num_generated_ == 0 && !began_again_; }
+  // What the step gives that it was in when it began again is not its own.
+  bool ignores_output() const { return began_again_ && !admitted; }
+
   // Takes the next token, drawn as sequence.draw says, in the place that was kept for it, and sends
   // what it adds. Returns true when the answer is complete; Completed was sent then.
   bool Accept(Sample sample);
@@ -76,6 +84,7 @@ class Generation {
   StopStringMatcher stops_;
   std::optional<SeenTokens> seen_;
 
+  bool began_again_ = false;
   int num_generated_ = 0;
   int last_queue_position_ = -1;
   const SteadyTime submitted_ = Now();

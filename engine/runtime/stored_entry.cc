@@ -12,6 +12,7 @@ DocumentDirectory::Stored StoredEntryOf(const Manifest& manifest, const Document
   stored.attention = fallback;
   stored.num_tokens = manifest.num_tokens();
   stored.stored_bytes = manifest.data_bytes();
+  stored.attributes = manifest.attributes;
   if (const auto attention = ParseAttentionText(manifest.attention)) {
     const auto resolved = resolve(*attention);
     if (resolved.ok()) stored.attention = *resolved;

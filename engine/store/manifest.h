@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "engine/store/file_system.h"
 #include "engine/store/segment_file.h"
 #include "engine/store/token_log.h"
+#include "engine/types/document_attributes.h"
 
 namespace folio {
 
@@ -43,16 +43,6 @@ struct StoredRendition {
 enum class StoredState : uint8_t {
   kReceiving,  // its text is not whole
   kComplete,
-};
-
-// What the owner of a document may change at any time.
-struct DocumentAttributes {
-  std::map<std::string, std::string> labels;
-  int64_t last_used_us = 0;  // Unix time
-  int64_t ttl_us = 0;        // 0: none
-  bool pinned = false;
-
-  bool operator==(const DocumentAttributes&) const = default;
 };
 
 // What is stored of one document. Token ids, offsets and KV lie in other files, so that a store is

@@ -96,6 +96,35 @@ TEST(Cli, DocsAreListedShownAndDeleted) {
   EXPECT_EQ(RunFolio(server, {"docs", "delete", "story"}).code, kExitNotFound);
 }
 
+TEST(Cli, DocsAreUpdatedAndWatched) {
+  FakeServer server;
+  const auto update = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"docs", "update", "story"});
+    return RunFolio(server, flags);
+  };
+  const CliRun upload = RunFolio(
+      server, {"upload", "-", "--id", "story", "--label", "team=law", "--ttl", "1h30m"}, "text");
+  EXPECT_EQ(upload.code, kExitOk) << upload.err;
+  EXPECT_THAT(RunFolio(server, {"docs", "show", "story"}).out,
+              HasSubstr("label      team=law\nTTL        1h30m\n"));
+  const CliRun updated =
+      update({"--ttl", "0", "--pin", "--label", "year=1999", "--remove-label", "team"});
+  EXPECT_EQ(updated.code, kExitOk) << updated.err;
+  EXPECT_THAT(updated.out, HasSubstr("label      year=1999\nTTL        0\npinned     yes\n"));
+  EXPECT_THAT(RunFolio(server, {"docs", "list", "--label", "year=1999"}).out, HasSubstr("story"));
+  EXPECT_THAT(RunFolio(server, {"docs", "list", "--label", "year=2000"}).out,
+              ::testing::Not(HasSubstr("story")));
+  for (const char* bad : {"--label=team", "--label==x", "--ttl=soon", "--ttl=-1s", "--ttl=inf"}) {
+    EXPECT_EQ(update({bad}).code, kExitUsage) << bad;
+  }
+  EXPECT_EQ(update({"--pin", "--unpin"}).code, kExitUsage);
+  const CliRun watched = RunFolio(server, {"docs", "watch", "story"});
+  EXPECT_EQ(watched.code, kExitOk);
+  EXPECT_THAT(watched.out, HasSubstr("PREFILLING"));
+  EXPECT_THAT(watched.out, HasSubstr("READY"));
+  EXPECT_EQ(RunFolio(server, {"docs", "watch", "nothing"}).code, kExitNotFound);
+}
+
 TEST(Cli, InfoAndTokenizeAnswer) {
   FakeServer server;
   EXPECT_THAT(RunFolio(server, {"info"}).out, HasSubstr("trained length 64 tokens"));

@@ -67,6 +67,47 @@ TEST(Documents, AnIdThatNoDocumentCanHaveIsNotSentAsMetadata) {
   EXPECT_THAT(server.routes(), Each("GetDocument without an id"));
 }
 
+TEST(Documents, AreUpdatedAndListedByLabels) {
+  FakeServer server;
+  Client client(server.Connect());
+  UploadOptions options;
+  options.document_id = "story";
+  options.ttl = absl::Milliseconds(90'500);
+  options.pinned = true;
+  options.labels = {{"team", "law"}};
+  const auto ignore = [](const auto&) {};
+  ASSERT_TRUE(client.UploadDocument(TextSource("text"), options, ignore).ok());
+  server.StoreDocument("other", "text", v1::Document::STATE_READY);
+  v1::UpdateDocumentRequest request;
+  request.set_document_id("story");
+  request.set_pinned(false);
+  const auto updated = client.UpdateDocument(request);
+  ASSERT_TRUE(updated.ok()) << updated.status();
+  EXPECT_EQ(updated->ttl().seconds(), 90);
+  EXPECT_EQ(updated->ttl().nanos(), 500'000'000);
+  EXPECT_FALSE(updated->pinned());
+  EXPECT_EQ(client.ListDocuments({{"team", "law"}})->size(), 1u);
+  EXPECT_EQ(client.ListDocuments({{"team", "sea"}})->size(), 0u);
+  EXPECT_EQ(client.ListDocuments()->size(), 2u);
+}
+
+TEST(Documents, AreWatchedUntilTheyAreReady) {
+  FakeServer server;
+  server.StoreDocument("story", "text", v1::Document::STATE_READY);
+  Client client(server.Connect());
+  v1::WatchDocumentRequest request;
+  request.set_document_id("story");
+  std::vector<v1::Document::State> states;
+  const auto last = client.WatchDocument(
+      request, {}, [&](const v1::Document& document) { states.push_back(document.state()); });
+  ASSERT_TRUE(last.ok()) << last.status();
+  EXPECT_EQ(last->state(), v1::Document::STATE_READY);
+  EXPECT_THAT(states, ElementsAre(v1::Document::STATE_PREFILLING, v1::Document::STATE_READY));
+  request.set_document_id("nothing");
+  EXPECT_TRUE(absl::IsNotFound(client.WatchDocument(request, {}, [](const auto&) {}).status()));
+  EXPECT_THAT(server.routes(), ElementsAre("WatchDocument story", "WatchDocument nothing"));
+}
+
 TEST(DocumentSource, FileIsReadInPieces) {
   const ScratchDir dir;
   const std::string path = dir.Write("text", "abcdef");

@@ -2,6 +2,7 @@
 
 #include <grpcpp/health_check_service_interface.h>
 
+#include <algorithm>
 #include <chrono>
 #include <sstream>
 #include <utility>
@@ -172,12 +173,51 @@ class FakeServer::Documents final : public v1::Documents::Service {
     return grpc::Status::OK;
   }
 
+  grpc::Status UpdateDocument(grpc::ServerContext* context,
+                              const v1::UpdateDocumentRequest* request,
+                              v1::Document* response) override {
+    fake_.AddRoute("UpdateDocument", *context);
+    const std::lock_guard<std::mutex> lock(fake_.mutex_);
+    const auto found = fake_.documents_.find(request->document_id());
+    if (found == fake_.documents_.end()) return {grpc::StatusCode::NOT_FOUND, "no such document"};
+    v1::Document& document = found->second.document;
+    if (request->has_ttl()) *document.mutable_ttl() = request->ttl();
+    if (request->has_pinned()) document.set_pinned(request->pinned());
+    for (const std::string& key : request->remove_labels()) document.mutable_labels()->erase(key);
+    for (const auto& [key, value] : request->set_labels()) {
+      (*document.mutable_labels())[key] = value;
+    }
+    *response = document;
+    return grpc::Status::OK;
+  }
+
+  // Half prefilled first, then as it is.
+  grpc::Status WatchDocument(grpc::ServerContext* context, const v1::WatchDocumentRequest* request,
+                             grpc::ServerWriter<v1::Document>* stream) override {
+    fake_.AddRoute("WatchDocument", *context);
+    const auto documents = fake_.documents();
+    const auto found = documents.find(request->document_id());
+    if (found == documents.end()) return {grpc::StatusCode::NOT_FOUND, "no such document"};
+    v1::Document document = found->second.document;
+    document.set_state(v1::Document::STATE_PREFILLING);
+    document.set_prefilled_tokens(document.token_count() / 2);
+    stream->Write(document);
+    stream->Write(found->second.document);
+    return grpc::Status::OK;
+  }
+
   // Two documents on a page.
   grpc::Status ListDocuments(grpc::ServerContext*, const v1::ListDocumentsRequest* request,
                              v1::ListDocumentsResponse* response) override {
     const std::lock_guard<std::mutex> lock(fake_.mutex_);
     auto next = fake_.documents_.upper_bound(request->page_token());
     for (; next != fake_.documents_.end() && response->documents_size() < 2; ++next) {
+      const auto& labels = next->second.document.labels();
+      const auto wanted = [&labels](const auto& label) {
+        const auto it = labels.find(label.first);
+        return it != labels.end() && it->second == label.second;
+      };
+      if (!std::all_of(request->labels().begin(), request->labels().end(), wanted)) continue;
       *response->add_documents() = next->second.document;
     }
     if (next != fake_.documents_.end()) {
@@ -210,6 +250,9 @@ class FakeServer::Documents final : public v1::Documents::Service {
     document.set_document_id(id);
     document.set_display_name(header.display_name());
     *document.mutable_strategy() = header.strategy();
+    if (header.has_ttl()) *document.mutable_ttl() = header.ttl();
+    document.set_pinned(header.pinned());
+    *document.mutable_labels() = header.labels();
     document.set_state(v1::Document::STATE_UPLOADING);
     return id;
   }

@@ -14,7 +14,29 @@ class DocumentDirectoryTest : public testing::Test {
   }
   State StateOf(const DocumentHandle& handle) { return directory_.Get(handle)->state; }
 
-  DocumentDirectory directory_{{.max_documents = 3, .max_tokens = 100}};
+  // A document that is ready, with a TTL of so many seconds.
+  DocumentHandle Ready(const std::string& id, int64_t ttl_seconds) {
+    const DocumentHandle handle = Create(id);
+    EXPECT_TRUE(SetTtl(handle, ttl_seconds));
+    EXPECT_TRUE(directory_.AddTokens(handle, 1).ok());
+    EXPECT_TRUE(directory_.FinishUpload(handle).ok());
+    EXPECT_EQ(directory_.SetProgress(handle, {.prefilled_tokens = 1}), State::kReady);
+    return handle;
+  }
+  bool SetTtl(const DocumentHandle& handle, int64_t seconds) {
+    const auto set = [&](DocumentAttributes* one) { one->ttl_us = seconds * 1'000'000; };
+    return directory_.UpdateAttributes(handle, set).ok();
+  }
+  void Pass(int64_t seconds) { now_us_ += seconds * 1'000'000; }
+  std::vector<std::string> Expired() const {
+    std::vector<std::string> ids;
+    for (const DocumentHandle& handle : directory_.Expired()) ids.push_back(handle.id);
+    return ids;
+  }
+
+  int64_t now_us_ = 1'700'000'000'000'000;
+  DocumentDirectory directory_{
+      {.max_documents = 3, .max_tokens = 100, .now_us = [this] { return now_us_; }}};
 };
 
 TEST_F(DocumentDirectoryTest, ADocumentIsReadyOnceEveryTokenOfAFinishedUploadIsPrefilled) {
@@ -76,6 +98,76 @@ TEST_F(DocumentDirectoryTest, LimitsAreKept) {
   EXPECT_EQ(directory_.Create("d", {}, nullptr).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(directory_.Create("a", {}, nullptr).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(DocumentDirectoryTest, DocumentsExpireAfterTheirLastUse) {
+  using Ids = std::vector<std::string>;
+  const DocumentHandle a = Ready("a", 100);
+  const DocumentHandle b = Ready("b", 100);
+  Ready("c", 0);
+  Pass(60);
+  EXPECT_EQ(Expired(), Ids{});
+  directory_.Touch(a);
+  Pass(60);
+  EXPECT_EQ(Expired(), Ids{"b"});
+  EXPECT_EQ(Expired(), Ids{"b"}) << "until somebody deletes it";
+  EXPECT_TRUE(directory_.Remove(b).ok());
+  EXPECT_EQ(Expired(), Ids{});
+  Pass(39);
+  EXPECT_EQ(Expired(), Ids{});
+  Pass(1);
+  EXPECT_EQ(Expired(), Ids{"a"});
+  // To update it is to use it.
+  EXPECT_TRUE(SetTtl(a, 100));
+  EXPECT_EQ(Expired(), Ids{});
+  EXPECT_TRUE(SetTtl(a, 0));
+  Pass(1'000'000);
+  EXPECT_EQ(Expired(), Ids{});
+}
+
+TEST_F(DocumentDirectoryTest, NeitherPinnedNorUnfinishedDocumentsExpire) {
+  const DocumentHandle pinned = Ready("pinned", 10);
+  const auto pin = [](bool on) { return [on](DocumentAttributes* one) { one->pinned = on; }; };
+  EXPECT_TRUE(directory_.UpdateAttributes(pinned, pin(true)).ok());
+  const DocumentHandle prefilling = Create("prefilling");
+  EXPECT_TRUE(SetTtl(prefilling, 10));
+  EXPECT_TRUE(directory_.AddTokens(prefilling, 1).ok());
+  Pass(100);
+  EXPECT_EQ(Expired(), std::vector<std::string>{});
+  EXPECT_TRUE(directory_.FinishUpload(prefilling).ok());
+  directory_.SetProgress(prefilling, {.prefilled_tokens = 1});
+  EXPECT_TRUE(directory_.UpdateAttributes(pinned, pin(false)).ok());
+  EXPECT_EQ(Expired(), std::vector<std::string>{}) << "their time begins now";
+  Pass(10);
+  EXPECT_EQ(Expired(), (std::vector<std::string>{"pinned", "prefilling"}));
+}
+
+TEST_F(DocumentDirectoryTest, UsesGoToDiskOftenEnoughForTheTtlAndNotMore) {
+  const DocumentHandle a = Ready("a", 1600);
+  EXPECT_FALSE(directory_.Touch(a)) << "it is not there";
+  directory_.SetSaved(a, 5);
+  int num_written = 0;
+  for (int second = 0; second < 1600; ++second) {
+    Pass(1);
+    num_written += directory_.Touch(a) ? 1 : 0;
+  }
+  EXPECT_EQ(num_written, 16);
+  const DocumentHandle b = Ready("b", 0);
+  directory_.SetSaved(b, 5);
+  Pass(1'000'000);
+  EXPECT_FALSE(directory_.Touch(b)) << "it does not expire";
+}
+
+TEST_F(DocumentDirectoryTest, StoredDocumentsExpireLikeOthers) {
+  DocumentDirectory::Stored stored;
+  stored.handle = {"old", 7};
+  stored.attributes.ttl_us = 50'000'000;
+  stored.attributes.last_used_us = now_us_ - 20'000'000;
+  directory_.AddStored(stored);
+  Pass(29);
+  EXPECT_EQ(Expired(), std::vector<std::string>{});
+  Pass(1);
+  EXPECT_EQ(Expired(), std::vector<std::string>{"old"});
 }
 
 TEST_F(DocumentDirectoryTest, StatesAreCounted) {

@@ -379,6 +379,46 @@ TEST_P(EngineContract, TheAttachmentStaysWithItsDocument) {
   EXPECT_EQ(Open("book").attachment, nullptr);
 }
 
+TEST_P(EngineContract, DocumentsHaveAttributesAndExpire) {
+  const DocumentHandle book = Upload("book");
+  const DocumentHandle other = Upload("other");
+  const auto update = [&](const DocumentHandle& handle, auto change) {
+    absl::Status done = absl::InternalError("nothing was said");
+    const absl::Status ordered = engine_->UpdateDocument(
+        handle, change, [&done](const absl::Status& status) { done = status; });
+    EXPECT_EQ(done.code(), ordered.ok() ? absl::StatusCode::kOk : absl::StatusCode::kInternal);
+    return ordered.code();
+  };
+  EXPECT_EQ(update(book,
+                   [](DocumentAttributes* one) {
+                     one->labels["team"] = "law";
+                     one->pinned = true;
+                     one->ttl_us = 1;
+                   }),
+            absl::StatusCode::kOk);
+  const DocumentAttributes attributes = engine_->GetDocument("book")->attributes;
+  EXPECT_EQ(attributes.labels.at("team"), "law");
+  EXPECT_GT(attributes.last_used_us, 0);
+  EXPECT_TRUE(engine_->ExpiredDocuments().empty());
+  EXPECT_EQ(update(book, [](DocumentAttributes* one) { one->pinned = false; }),
+            absl::StatusCode::kOk);
+  while (engine_->ExpiredDocuments().empty()) std::this_thread::yield();
+  EXPECT_EQ(engine_->ExpiredDocuments(), std::vector{book});
+  EXPECT_TRUE(engine_->DeleteDocument(other).ok());
+  EXPECT_EQ(update(other, [](DocumentAttributes*) {}), absl::StatusCode::kNotFound);
+}
+
+TEST_P(EngineContract, AQuestionIsAUse) {
+  const DocumentHandle book = Upload("book");
+  const int64_t before = engine_->GetDocument("book")->attributes.last_used_us;
+  const auto sink = std::make_shared<Recorder>();
+  const auto id = engine_->Submit(About(book), sink);
+  ASSERT_TRUE(id.ok()) << id.status();
+  GetParam().answer(engine_.get(), *id);
+  sink->WaitForEnd();
+  EXPECT_GT(engine_->GetDocument("book")->attributes.last_used_us, before);
+}
+
 TEST_P(EngineContract, WhatManyCallersDoToAFewDocumentsIsNotMixed) {
   constexpr int kCallers = 4;
   constexpr int kSteps = 10000;

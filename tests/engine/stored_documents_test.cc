@@ -2,6 +2,7 @@
 // used, what was deleted is gone.
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 #include <thread>
 
@@ -84,17 +85,22 @@ class StoredDocuments : public testing::Test {
     EXPECT_TRUE(WaitUntilSaved(id).saved) << WaitUntilSaved(id).save_error;
     return handle;
   }
-  std::shared_ptr<Recorder> Ask(const std::string& id, const std::string& strategy = "") {
+  std::shared_ptr<Recorder> Submit(const std::string& id, int max_new_tokens = 6,
+                                   const std::string& strategy = "") {
     const DocumentInfo document = *engine_->GetDocument(id);
     GenerateSpec spec;
     spec.tokens = {5, 6, 7, 8, 9};
-    spec.stop.max_new_tokens = 6;
+    spec.stop.max_new_tokens = max_new_tokens;
     spec.stop.ignore_eos = true;
     spec.document = document.handle;
     spec.attention = strategy.empty() ? document.attention : Resolved(strategy);
     auto sink = std::make_shared<Recorder>();
     const auto submitted = engine_->Submit(spec, sink);
     EXPECT_TRUE(submitted.ok()) << submitted.status();
+    return sink;
+  }
+  std::shared_ptr<Recorder> Ask(const std::string& id, const std::string& strategy = "") {
+    const auto sink = Submit(id, 6, strategy);
     sink->WaitForEnd();
     return sink;
   }
@@ -198,18 +204,46 @@ TEST_F(StoredDocuments, ADamagedCacheIsComputedAgainAndSavedAgain) {
   EXPECT_EQ(Ask("book")->text(), before);
 }
 
-TEST_F(StoredDocuments, ADamagedPageEndsTheQuestionAndTheNextOneComputesItAgain) {
+TEST_F(StoredDocuments, APageThatIsFoundDamagedBeforeTheFirstTokenIsComputedAgain) {
+  for (const char* strategy : {"full", "long_heads"}) {
+    UploadAndSave(strategy, strategy);
+    const std::string before = Ask(strategy)->text();
+    engine_.reset();
+    DamageFile(SegmentsOf(strategy).at(0));
+    Restart();
+    // Two at once: both begin again, with one prefill.
+    const auto first = Submit(strategy);
+    const auto second = Submit(strategy);
+    for (const auto& answer : {first, second}) {
+      answer->WaitForEnd();
+      ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+      EXPECT_EQ(answer->text(), before);
+      EXPECT_EQ(answer->completed()->usage.cached_tokens, 0);
+      EXPECT_EQ(answer->completed()->usage.completion_tokens, 6);
+    }
+    EXPECT_EQ(engine_->Stats().cached_tokens, 0);
+    while (engine_->Stats().document_saves == 0) std::this_thread::yield();
+    EXPECT_EQ(engine_->Stats().documents_quarantined, 1);
+    Restart();
+    EXPECT_EQ(CachedTokens(strategy), kDocumentTokens);
+  }
+}
+
+// Its first tokens are with the client already.
+TEST_F(StoredDocuments, APageThatIsFoundDamagedLaterEndsTheAnswerAndTheNextOneComputesIt) {
   UploadAndSave("book", "full");
   const std::string before = Ask("book")->text();
   engine_.reset();
-  DamageFile(SegmentsOf("book").at(0));
   Restart();
-  auto answer = Ask("book");
+  const auto answer = Submit("book", 2000);
+  answer->WaitForTokens(1);
+  DamageFile(SegmentsOf("book").at(0));
+  answer->WaitForEnd();
   EXPECT_EQ(answer->status().code(), absl::StatusCode::kUnavailable) << answer->status();
-  answer = Ask("book");
-  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
-  EXPECT_EQ(answer->text(), before);
-  EXPECT_EQ(answer->completed()->usage.cached_tokens, 0);
+  const auto next = Ask("book");
+  ASSERT_TRUE(next->completed().has_value()) << next->status();
+  EXPECT_EQ(next->text(), before);
+  EXPECT_EQ(next->completed()->usage.cached_tokens, 0);
 }
 
 TEST_F(StoredDocuments, DamagedTokensFailTheDocumentAndTheIdIsFreeAfterADeletion) {
@@ -336,6 +370,36 @@ TEST_F(StoredDocuments, AttentionIsWrittenSoThatItIsReadAsItWas) {
   for (const char* text : {"", "full", "full()", "full() plain", "full() plain(x)", "a(b=1 c()"}) {
     EXPECT_FALSE(ParseAttentionText(text).has_value()) << text;
   }
+}
+
+TEST_F(StoredDocuments, AttributesOutliveTheProcess) {
+  const auto update = [this](const DocumentHandle& handle, auto change) {
+    std::promise<absl::Status> done;
+    EXPECT_TRUE(engine_
+                    ->UpdateDocument(handle, change,
+                                     [&](const absl::Status& status) { done.set_value(status); })
+                    .ok());
+    return done.get_future().get();
+  };
+  const auto attributes = [this] { return engine_->GetDocument("book")->attributes; };
+  const DocumentHandle book = Upload("book", "full");
+  // Before it is saved, while it is, or afterwards.
+  EXPECT_TRUE(update(book, [](DocumentAttributes* one) { one->labels["when"] = "early"; }).ok());
+  WaitUntilSaved("book");
+  EXPECT_TRUE(update(book, [](DocumentAttributes* one) { one->labels["team"] = "law"; }).ok());
+  const DocumentAttributes before = attributes();
+  Restart();
+  EXPECT_EQ(attributes(), before);
+  EXPECT_EQ(before.labels.size(), 2u);
+  // Questions of a document with a TTL move its end on disk, too.
+  EXPECT_TRUE(update(book, [](DocumentAttributes* one) { one->ttl_us = 1'000'000'000; }).ok());
+  const int64_t used = attributes().last_used_us;
+  Restart();
+  EXPECT_EQ(attributes().last_used_us, used);
+  EXPECT_TRUE(engine_->ExpiredDocuments().empty());
+  EXPECT_TRUE(update(book, [](DocumentAttributes* one) { one->ttl_us = 1; }).ok());
+  Restart();
+  EXPECT_EQ(engine_->ExpiredDocuments(), std::vector{book});
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace folio::testing {
 
 FakeEngine::FakeEngine(const EngineOptions& options)
     : max_context_tokens_(options.max_context_tokens),
-      directory_({options.max_documents, options.max_context_tokens}) {
+      directory_({options.max_documents, options.max_context_tokens, [this] { return NowUs(); }}) {
   info_.model_name = "fake";
   info_.architecture = "LlamaForCausalLM";
   info_.weight_dtype = "fp32";
@@ -27,6 +27,11 @@ FakeEngine::FakeEngine(const EngineOptions& options)
   info_.catalogue.strategies.resize(2);
   info_.catalogue.strategies[0].name = "full";
   info_.catalogue.strategies[1].name = "lm_infinite";
+}
+
+int64_t FakeEngine::NowUs() const {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count() + passed_us_.load();
 }
 
 FakeEngine::~FakeEngine() {
@@ -79,6 +84,7 @@ absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<
   if (spec.document.has_value()) {
     FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(*spec.document));
     FOLIO_RETURN_IF_ERROR(CheckFinished(document));
+    directory_.Touch(document.handle);
   }
   FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(spec.attention, {}));
   const std::optional<DocumentHandle> document = spec.document;
@@ -246,6 +252,20 @@ void FakeEngine::PauseDocument(const DocumentHandle& handle) {
   it->second.paused = true;
   it->second.sink = nullptr;
   changed_.NotifyAll();
+}
+
+absl::Status FakeEngine::UpdateDocument(const DocumentHandle& handle,
+                                        absl::FunctionRef<void(DocumentAttributes*)> change,
+                                        Updated done) {
+  FOLIO_RETURN_IF_ERROR(directory_.UpdateAttributes(handle, change).status());
+  MutexLock lock(&mu_);
+  if (updated_.has_value()) done(*updated_);
+  return absl::OkStatus();
+}
+
+void FakeEngine::UpdateDocuments(std::optional<absl::Status> written) {
+  MutexLock lock(&mu_);
+  updated_ = std::move(written);
 }
 
 absl::Status FakeEngine::DeleteDocument(const DocumentHandle& handle) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -55,6 +57,11 @@ class FakeEngine final : public Engine {
   void PauseDocument(const DocumentHandle& handle) override;
   // There is no --kv-dir unless SaveDocuments says what happens, at once.
   absl::Status SaveDocument(const DocumentHandle& handle) override;
+  // Done at once, with what UpdateDocuments says; or never.
+  absl::Status UpdateDocument(const DocumentHandle& handle,
+                              absl::FunctionRef<void(DocumentAttributes*)> change,
+                              Updated done) override;
+  std::vector<DocumentHandle> ExpiredDocuments() const override { return directory_.Expired(); }
   absl::Status DeleteDocument(const DocumentHandle& handle) override;
   std::optional<DocumentInfo> GetDocument(const std::string& id) const override {
     return directory_.Find(id);
@@ -73,6 +80,10 @@ class FakeEngine final : public Engine {
   // What SaveDocument gives: bytes on disk, or why there are none; nullopt: it does not end.
   void SaveDocuments(std::optional<absl::StatusOr<int64_t>> stored_bytes);
   void WaitForSave();
+  // What becomes of updates; nullopt: they do not end.
+  void UpdateDocuments(std::optional<absl::Status> written);
+  // The calendar of its documents goes forward.
+  void PassTime(std::chrono::seconds time) { passed_us_ += time / std::chrono::microseconds(1); }
   void HoldPrefill();
   // Cancellations have no effect any more.
   void Freeze();
@@ -123,7 +134,10 @@ class FakeEngine final : public Engine {
   void Drop(const DocumentHandle& handle, const absl::Status& reason) FOLIO_REQUIRES(mu_);
   static void EmitTo(Request* request, Event event);
 
+  int64_t NowUs() const;
+
   const int64_t max_context_tokens_;
+  std::atomic<int64_t> passed_us_{0};
   EngineInfo info_;
   const FakeTokenizer tokenizer_;
   DocumentDirectory directory_;
@@ -137,6 +151,7 @@ class FakeEngine final : public Engine {
   bool stores_ FOLIO_GUARDED_BY(mu_) = false;
   int num_saves_ FOLIO_GUARDED_BY(mu_) = 0;
   std::optional<absl::StatusOr<int64_t>> saved_ FOLIO_GUARDED_BY(mu_);
+  std::optional<absl::Status> updated_ FOLIO_GUARDED_BY(mu_) = absl::OkStatus();
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
   bool room_ FOLIO_GUARDED_BY(mu_) = true;
   bool frozen_ FOLIO_GUARDED_BY(mu_) = false;

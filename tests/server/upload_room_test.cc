@@ -1,8 +1,8 @@
 // An upload whose document waits for room in the cache is not read until there is some.
 #include <gtest/gtest.h>
 
+#include "server/document_expiry.h"
 #include "server/document_upload.h"
-#include "server/upload_expiry.h"
 #include "tests/server/test_server.h"
 
 namespace folio::testing {

@@ -51,6 +51,27 @@ class StoredDocumentsTest(unittest.TestCase):
             self.assertEqual(metrics["folio_document_loads_total"], 1)
             self.assertIn("on disk", server.folio("docs", "show", "large").stdout)
 
+    def test_labels_outlive_a_kill_and_documents_expire(self):
+        store = stored.Store(BIN, self.directory)
+        with store.server() as server:
+            for document, ttl in (("brief", "1s"), ("long", "24h")):
+                self.upload(server, document, 500, "--ttl", ttl, "--label", f"kept={document}", "--pin")
+                stored.save(server, document)
+            stored.check(server.folio("docs", "update", "long", "--label", "year=1999", "--unpin"))
+            server.process.kill()
+            server.process.wait()
+        with store.server() as server:
+            listed = {document["document_id"]: document for document in stored.listed(server)}
+            self.assertEqual(listed["long"]["labels"], {"kept": "long", "year": "1999"})
+            self.assertEqual(listed["long"]["ttl"], "86400s")
+            self.assertTrue(listed["brief"]["pinned"], "it would have expired")
+            stored.check(server.folio("docs", "update", "brief", "--unpin"))
+            while "brief" in {document["document_id"] for document in stored.listed(server)}:
+                pass
+            self.assertEqual(server.stop(), 0)
+            self.assertIn("TTL is over", server.log())
+        self.assertFalse([path for path in store.files()["documents"] if "brief" in str(path)])
+
     def test_evidence_of_a_document_from_disk_has_its_places_in_the_text(self):
         store = stored.Store(BIN, self.directory)
         evidence = []

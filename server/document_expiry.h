@@ -5,8 +5,11 @@
 
 namespace folio::server {
 
-// Uploads that nobody goes on with do not keep their places for ever. A call that still follows
-// such an upload ends with ABORTED.
+// Neither uploads that nobody goes on with nor documents that nobody asks for keep their places for
+// ever. A call that still follows such an upload ends with ABORTED.
+
+// Deletes the documents whose TTL is over.
+void DeleteExpiredDocuments(Engine* engine);
 
 // Deletes the unfinished uploads that expired before `now`.
 void DeleteExpiredUploads(Engine* engine, SteadyTime now);

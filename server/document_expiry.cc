@@ -1,4 +1,6 @@
-#include "server/upload_expiry.h"
+#include "server/document_expiry.h"
+
+#include <spdlog/spdlog.h>
 
 #include <functional>
 #include <optional>
@@ -33,6 +35,15 @@ void Delete(Engine* engine, const DocumentHandle& handle, const std::string& why
 }
 
 }  // namespace
+
+void DeleteExpiredDocuments(Engine* engine) {
+  for (const DocumentHandle& handle : engine->ExpiredDocuments()) {
+    // Deleted meanwhile: gone as well.
+    if (engine->DeleteDocument(handle).ok()) {
+      spdlog::info("document {} was deleted: its TTL is over", handle.id);
+    }
+  }
+}
 
 void DeleteExpiredUploads(Engine* engine, SteadyTime now) {
   ForEachUpload(*engine, [engine, now](const DocumentInfo& document) {

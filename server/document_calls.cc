@@ -1,0 +1,164 @@
+#include "server/document_calls.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/mutex.h"
+#include "server/document_attributes.h"
+#include "server/polled_call.h"
+#include "server/request_mapping.h"
+#include "server/status_mapping.h"
+
+namespace folio::server {
+namespace {
+
+constexpr uint32_t kDefaultPage = 100;
+constexpr uint32_t kMaxPage = 1000;
+
+grpc::Status BadId() { return BadField("document_id", kDocumentIdRule); }
+
+// Up to `count` documents with the labels and with ids after `after`.
+std::vector<DocumentInfo> ListWith(const Labels& labels, const Engine& engine, std::string after,
+                                   size_t count) {
+  std::vector<DocumentInfo> found;
+  for (;;) {
+    std::vector<DocumentInfo> page = engine.ListDocuments(after, count);
+    const bool last = page.size() < count;
+    if (!last) after = page.back().handle.id;
+    for (DocumentInfo& document : page) {
+      if (HasLabels(document.attributes, labels)) found.push_back(std::move(document));
+      if (found.size() == count) return found;
+    }
+    if (last) return found;
+  }
+}
+
+// What becomes of an update, told by one thread and asked for by another.
+class Outcome {
+ public:
+  void Set(const absl::Status& status) {
+    MutexLock lock(&mu_);
+    status_ = status;
+  }
+  std::optional<absl::Status> Get() const {
+    MutexLock lock(&mu_);
+    return status_;
+  }
+
+ private:
+  mutable Mutex mu_;
+  std::optional<absl::Status> status_ FOLIO_GUARDED_BY(mu_);
+};
+
+// The answer of a call about a document that may have gone meanwhile.
+grpc::Status Answer(const Engine& engine, const DocumentHandle& handle, v1::Document* response) {
+  const auto document = engine.GetDocument(handle.id);
+  if (!document.has_value() || document->handle != handle) return NoDocument(handle.id);
+  ToProto(*document, response);
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* call,
+                                         const v1::GetDocumentRequest& request,
+                                         v1::Document* response) {
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) return call->End(BadId());
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  ToProto(*document, response);
+  return call->End(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* RunListDocuments(ServiceContext* context, UnaryCall* call,
+                                           const v1::ListDocumentsRequest& request,
+                                           v1::ListDocumentsResponse* response) {
+  FieldViolations bad;
+  if (request.page_size() > kMaxPage) {
+    bad.push_back(
+        {"page_size", absl::StrCat("is ", request.page_size(), ", the limit is ", kMaxPage)});
+  }
+  // A page token is the last id of the page before.
+  if (!request.page_token().empty() && !IsValidDocumentId(request.page_token())) {
+    bad.push_back({"page_token", "is not one that ListDocuments returned"});
+  }
+  CheckLabels(request.labels(), "labels", &bad);
+  if (!bad.empty()) return call->End(BadFields(bad));
+  const uint32_t size = request.page_size() == 0 ? kDefaultPage : request.page_size();
+  const auto page = ListWith(request.labels(), *context->engine(), request.page_token(), size + 1);
+  for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
+  if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
+  return call->End(grpc::Status::OK);
+}
+
+grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* call,
+                                            const v1::DeleteDocumentRequest& request,
+                                            v1::DeleteDocumentResponse*) {
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) return call->End(BadId());
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  // Deleted meanwhile: gone as well.
+  const absl::Status deleted = context->engine()->DeleteDocument(document->handle);
+  return call->End(absl::IsNotFound(deleted) ? NoDocument(id) : ToGrpcStatus(deleted));
+}
+
+grpc::ServerUnaryReactor* RunSaveDocument(ServiceContext* context, UnaryCall* call,
+                                          const v1::SaveDocumentRequest& request,
+                                          v1::Document* response) {
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) return call->End(BadId());
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  const DocumentHandle handle = document->handle;
+  const absl::Status ordered = context->engine()->SaveDocument(handle);
+  if (absl::IsNotFound(ordered)) return call->End(NoDocument(id));
+  if (!ordered.ok()) return call->End(ToGrpcStatus(ordered));
+  const auto poll = [context, handle, response]() -> std::optional<grpc::Status> {
+    const auto saved = context->engine()->GetDocument(handle.id);
+    if (saved.has_value() && saved->handle == handle && !saved->saved) {
+      if (saved->save_error.ok()) return std::nullopt;
+      return context->Refusal(saved->save_error);
+    }
+    return Answer(*context->engine(), handle, response);
+  };
+  return PolledCall::Start(context, call, poll);
+}
+
+grpc::ServerUnaryReactor* RunUpdateDocument(ServiceContext* context, UnaryCall* call,
+                                            const v1::UpdateDocumentRequest& request,
+                                            v1::Document* response) {
+  FieldViolations bad;
+  const std::string& id = request.document_id();
+  if (!IsValidDocumentId(id)) bad.push_back({"document_id", kDocumentIdRule});
+  CheckTtl(request.ttl(), "ttl", &bad);
+  CheckLabels(request.set_labels(), "set_labels", &bad);
+  if (!bad.empty()) return call->End(BadFields(bad));
+  const auto document = context->engine()->GetDocument(id);
+  if (!document.has_value()) return call->End(NoDocument(id));
+  const DocumentHandle handle = document->handle;
+  const auto outcome = std::make_shared<Outcome>();
+  bool fits = true;
+  const auto change = [&](DocumentAttributes* attributes) { fits = Update(request, attributes); };
+  const absl::Status ordered = context->engine()->UpdateDocument(
+      handle, change, [outcome](const absl::Status& status) { outcome->Set(status); });
+  if (!ordered.ok()) return call->End(NoDocument(id));
+  if (!fits) {
+    return call->End(BadField(
+        "set_labels", absl::StrCat("would leave the document with more than ", kMaxLabels)));
+  }
+  const auto poll = [context, handle, outcome, response]() -> std::optional<grpc::Status> {
+    const std::optional<absl::Status> written = outcome->Get();
+    if (!written.has_value()) return std::nullopt;
+    if (!written->ok()) return context->Refusal(*written);
+    return Answer(*context->engine(), handle, response);
+  };
+  return PolledCall::Start(context, call, poll);
+}
+
+}  // namespace folio::server

@@ -1,0 +1,110 @@
+#include "server/watch_call.h"
+
+#include <google/protobuf/util/message_differencer.h>
+
+#include <chrono>
+#include <utility>
+
+#include "engine/base/catch_errors.h"
+#include "server/logging.h"
+#include "server/request_mapping.h"
+
+namespace folio::server {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{100};
+
+// Only the newest matters to a slow reader.
+bool Merge(const v1::Document& from, v1::Document* into) {
+  *into = from;
+  return true;
+}
+
+bool IsLast(const v1::Document& document, bool until_saved) {
+  if (document.state() == v1::Document::STATE_FAILED) return true;
+  if (document.state() != v1::Document::STATE_READY) return false;
+  return !until_saved || document.saved() || !document.save_error().empty();
+}
+
+}  // namespace
+
+WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext*,
+                            const Incoming<v1::WatchDocumentRequest>* request) {
+  std::shared_ptr<WatchCall> call(new WatchCall(context, request->message));
+  call->self_ = call;
+  context->streams.Add();
+  const absl::Status begun = CatchErrors([&] {
+    grpc::Status status = call->Begin(*request);
+    if (!status.ok()) call->writes_.Finish(std::move(status));
+  });
+  if (!begun.ok()) call->writes_.Finish(ToGrpcStatus(begun));
+  return call.get();
+}
+
+WatchCall::WatchCall(ServiceContext* context, const v1::WatchDocumentRequest& request)
+    : context_(context),
+      id_(request.document_id()),
+      until_saved_(request.until_saved()),
+      arrived_(context->clock()),
+      writes_({.write = [this](const v1::Document* document) { StartWrite(document); },
+               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .merge = Merge}),
+      next_look_(arrived_) {}
+
+grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming) {
+  if (grpc::Status loaded = context_->CheckLoaded(); !loaded.ok()) return loaded;
+  if (grpc::Status bad = CheckWellFormed(incoming); !bad.ok()) return bad;
+  if (!IsValidDocumentId(id_)) return BadField("document_id", kDocumentIdRule);
+  const auto document = context_->engine()->GetDocument(id_);
+  if (!document.has_value()) return NoDocument(id_);
+  if (until_saved_ && context_->options.engine.kv_dir.empty()) {
+    return ToGrpcStatus(absl::FailedPreconditionError(
+        "documents are not stored: the server was started without --kv-dir"));
+  }
+  handle_ = document->handle;
+  context_->pump.Register(shared_from_this());
+  return grpc::Status::OK;
+}
+
+void WatchCall::Tick(SteadyTime now) {
+  if (now < next_look_ || writes_.final_code().has_value()) return;
+  next_look_ = now + kInterval;
+  Look();
+}
+
+void WatchCall::Look() {
+  const auto info = context_->engine()->GetDocument(id_);
+  if (!info.has_value() || info->handle != *handle_) return writes_.Finish(NoDocument(id_));
+  v1::Document document;
+  ToProto(*info, &document);
+  if (google::protobuf::util::MessageDifferencer::Equals(document, told_)) return;
+  told_ = document;
+  writes_.Push(std::move(document));
+  if (IsLast(told_, until_saved_)) writes_.Finish(grpc::Status::OK);
+}
+
+void WatchCall::Stop(const absl::Status& status) { writes_.Finish(ToGrpcStatus(status)); }
+
+void WatchCall::OnWriteDone(bool ok) {
+  context_->pump.Run(shared_from_this(), [&] { writes_.OnWriteDone(ok); });
+}
+
+void WatchCall::OnCancel() {
+  context_->pump.Run(shared_from_this(), [&] {
+    writes_.Finish(ToGrpcStatus(absl::CancelledError("the client is gone")));
+  });
+}
+
+void WatchCall::OnDone() {
+  CatchErrors([&] {
+    const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
+    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
+    context_->metrics->OnRpc("WatchDocument", code);
+    LogRpc({"WatchDocument", code, id_, "", elapsed.count()});
+  }).IgnoreError();
+  context_->pump.Unregister(self_);
+  std::shared_ptr<WatchCall> last = std::move(self_);
+  last->context_->streams.Remove();
+}
+
+}  // namespace folio::server
