@@ -80,7 +80,8 @@ DocumentKeeper::DocumentKeeper(SegmentHome* home, const Tokenizer* tokenizer,
       options_(options),
       store_(std::move(store)),
       saver_(1, kSaverNiceness),
-      loader_(kLoads) {
+      loader_(kLoads),
+      updater_(1) {
   // What the process before has not come to.
   saver_.Post([this] { CatchErrors([this] { store_->EmptyTrash(); }).IgnoreError(); });
 }
@@ -339,7 +340,7 @@ void DocumentKeeper::UpdateAttributes(const DocumentHandle& handle, ChangeAttrib
     End();
   });
   if (!Begin()) return done(absl::UnavailableError("the engine stops"));
-  saver_.Post(&tasks);
+  updater_.Post(&tasks);
 }
 
 std::shared_ptr<void> DocumentKeeper::UseOf(const DocumentHandle& handle) {
