@@ -55,8 +55,8 @@ def main():
     parser.add_argument("--noaux", help="directory of the model without the auxiliary losses (train.sh writes it)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "model_card")
     parser.add_argument("--only", nargs="*", default=[], help="parts: long_heads, noaux, second_seed, others")
-    parser.add_argument("--trials", type=int, default=50, help="per cell of long_heads and second_seed")
-    parser.add_argument("--side-trials", type=int, default=20, help="per cell of noaux and others")
+    parser.add_argument("--trials", type=int, default=50, help="per cell of long_heads, noaux and second_seed")
+    parser.add_argument("--side-trials", type=int, default=20, help="per cell of others")
     parser.add_argument("--lengths", type=numbers, default=[1, 2, 4, 8, 16, 32, 64])
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def main():
     parts = {
         "long_heads": lambda: card.table("LongHeads", "model", 1, args.trials, args.lengths,
                                          [*long_heads, ("long_heads", "grass")]),
-        "noaux": lambda: card.table("LongHeads on the model without the auxiliary losses", "noaux", 1, args.side_trials,
+        "noaux": lambda: card.table("LongHeads on the model without the auxiliary losses", "noaux", 1, args.trials,
                                     args.lengths[::2], long_heads),
         "second_seed": lambda: card.table("LongHeads", "model", 2, args.trials, args.lengths, long_heads),
         "others": lambda: [
