@@ -329,7 +329,7 @@ void DocumentKeeper::Quarantine(const DocumentHandle& handle, int64_t rendition)
 }
 
 void DocumentKeeper::UpdateAttributes(const DocumentHandle& handle, ChangeAttributes change,
-                                      std::function<void(const absl::Status&)> done) {
+                                      const std::function<void(const absl::Status&)>& done) {
   TaskThreads::Tasks tasks;
   tasks.emplace_back([this, handle, done, change = std::move(change)] {
     absl::Status written;

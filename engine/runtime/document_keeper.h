@@ -126,7 +126,7 @@ class DocumentKeeper {
   using ChangeAttributes = std::function<void(DocumentAttributes*)>;
   void UpdateAttributes(
       const DocumentHandle& handle, ChangeAttributes change,
-      std::function<void(const absl::Status&)> done = [](const absl::Status&) {});
+      const std::function<void(const absl::Status&)>& done = [](const absl::Status&) {});
 
   // Whether a document of this size has room once others have left.
   bool MayFit(const CacheImage& image) const {

@@ -380,7 +380,7 @@ absl::Status EngineImpl::UpdateDocument(const DocumentHandle& handle,
                                         Updated done) {
   FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.UpdateAttributes(handle, change));
   if (document.saved) {
-    keeper()->UpdateAttributes(handle, AttributesOf(handle), std::move(done));
+    keeper()->UpdateAttributes(handle, AttributesOf(handle), done);
   } else {
     done(absl::OkStatus());  // they are written with it
   }
