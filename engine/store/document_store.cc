@@ -121,9 +121,9 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentStore::Begin(const NewDo
 
 absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentStore::Resume(
     const DocumentHandle& handle) {
-  FOLIO_ASSIGN_OR_RETURN(std::shared_ptr<DocumentFiles> document, Lookup(handle));
+  FOLIO_ASSIGN_OR_RETURN(const std::shared_ptr<DocumentFiles> document, Lookup(handle));
   FOLIO_RETURN_IF_ERROR(document->BeginWriting());
-  return MakeWriter(std::move(document));
+  return MakeWriter(document);
 }
 
 // ---- Reading ----
