@@ -17,7 +17,8 @@ METHODS = ROOT / "docs/methods.md"
 CODE = (".h", ".cc", ".cu", ".py", ".proto")
 # Programs of ours whose flags documents name, with what makes them list their flags.
 EVALUATIONS = ("passkey", "needle", "kv-retrieval", "perplexity", "coverage")
-COMMANDS = ["ask", "docs", "info", "plan", "score", "strategies", "tokenize", "upload", *(f"eval {e}" for e in EVALUATIONS)]
+COMMANDS = ["ask", "docs", "docs update", "info", "plan", "score", "strategies", "tokenize", "upload",
+            *(f"eval {e}" for e in EVALUATIONS)]
 PROGRAMS = {"folio": ["--help", *(f"{command} --help" for command in COMMANDS)], "folio-server": ["--help"],
             "folio-loadtest": ["--help"], "folio-bench": ["--helpfull"], "folio-device-bench": ["--helpfull"],
             "folio-make-model": ["--helpfull"], "folio-tokenizer-bench": ["--helpfull"]}
