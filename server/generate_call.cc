@@ -1,9 +1,11 @@
 #include "server/generate_call.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "server/client_of.h"
 #include "server/logging.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
@@ -51,6 +53,14 @@ int64_t MemoryFor(const v1::GenerateRequest& request, const Tokenizer& tokenizer
                               tokenizer.encode_bytes_per_byte() * text_bytes);
 }
 
+// At most, for one that is not read: it may be text or, in each byte, an id.
+int64_t MemoryFor(const Incoming<v1::GenerateRequest>& incoming, const Tokenizer& tokenizer) {
+  if (incoming.is_read()) return MemoryFor(incoming.message(), tokenizer);
+  constexpr size_t kOfId = sizeof(uint32_t) + sizeof(int32_t);
+  const size_t most = 1 + std::max(kOfId, tokenizer.encode_bytes_per_byte());
+  return static_cast<int64_t>(most * incoming.bytes());
+}
+
 // Folds an event into one of its kind that still waits for a slow reader: text is added, of
 // progress and signs of life only the newest matters. The number stays that of the waiting event.
 bool Merge(const v1::GenerateEvent& from, v1::GenerateEvent* into) {
@@ -79,49 +89,20 @@ bool Merge(const v1::GenerateEvent& from, v1::GenerateEvent* into) {
 
 GenerateCall* GenerateCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
                                   const Incoming<v1::GenerateRequest>* incoming) {
-  const v1::GenerateRequest* const request = &incoming->message;
-  std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, request));
+  std::shared_ptr<GenerateCall> call(new GenerateCall(context, rpc, incoming));
   call->self_ = call;
-  SendRequestId(call->request_id_, rpc);
   context->streams.Add();
-  const absl::Status begun = CatchErrors([&] { call->Begin(*incoming); });
+  const absl::Status begun = CatchErrors([&] { call->Begin(); });
   if (!begun.ok()) call->OnPrepareFailed(begun);
   return call.get();
 }
 
-void GenerateCall::Begin(const Incoming<v1::GenerateRequest>& incoming) {
-  if (grpc::Status refused = context_->BeginPreparation(); !refused.ok()) {
-    return writes_.Finish(std::move(refused));
-  }
-  preparing_ = true;
-  const auto refuse = [this](grpc::Status status) {
-    EndPreparation();
-    writes_.Finish(std::move(status));
-  };
-  if (grpc::Status bad = CheckWellFormed(incoming); !bad.ok()) return refuse(std::move(bad));
-  const int64_t bytes = MemoryFor(*request_, engine_->tokenizer());
-  if (grpc::Status refused = context_->TakeMemory(bytes, &memory_); !refused.ok()) {
-    return refuse(std::move(refused));
-  }
-  const auto call = shared_from_this();
-  context_->pump.Register(call);
-  context_->pool.Post(PromptPool::LaneFor(request_->SpaceUsedLong()),
-                      {[call] { call->Prepare(); },
-                       [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
-}
-
 GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                           const v1::GenerateRequest* request)
+                           const Incoming<v1::GenerateRequest>* incoming)
     : context_(context),
-      engine_(context->engine()),
       rpc_(rpc),
-      request_(request),
-      request_id_(RequestIdFor(request->request_id())),
-      has_document_(request->has_document()),
-      wants_spans_(request->response().evidence_spans() > 0),
-      heartbeat_(request->response().has_heartbeat_interval_ms()
-                     ? request->response().heartbeat_interval_ms()
-                     : kDefaultHeartbeatMs),
+      incoming_(incoming),
+      client_(ClientOf(rpc->peer())),
       deadline_(DeadlineOf(*rpc)),
       arrived_(context->clock()),
       writes_({.write =
@@ -131,6 +112,7 @@ GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext*
                    },
                .finish =
                    [this](grpc::Status status) {
+                     CatchErrors([&] { SendRequestId(request_id_, rpc_); }).IgnoreError();
                      SendRetryPushback(status, rpc_);
                      Finish(std::move(status));
                    },
@@ -138,20 +120,43 @@ GenerateCall::GenerateCall(ServiceContext* context, grpc::CallbackServerContext*
       reader_(std::chrono::seconds(context->options.requests.slow_reader_seconds)),
       last_event_(arrived_) {}
 
+void GenerateCall::Note(const v1::GenerateRequest& request) {
+  request_id_ = RequestIdFor(request.request_id());
+  has_document_ = request.has_document();
+  const v1::ResponseOptions& response = request.response();
+  wants_spans_ = response.evidence_spans() > 0;
+  heartbeat_ = std::chrono::milliseconds(response.has_heartbeat_interval_ms()
+                                             ? response.heartbeat_interval_ms()
+                                             : kDefaultHeartbeatMs);
+}
+
+void GenerateCall::Begin() {
+  if (incoming_->is_read()) Note(incoming_->message());
+  if (grpc::Status refused = context_->BeginPreparation(client_, &preparing_); !refused.ok()) {
+    return writes_.Finish(std::move(refused));
+  }
+  const int64_t bytes = MemoryFor(*incoming_, context_->engine()->tokenizer());
+  if (grpc::Status refused = context_->TakeMemory(bytes, &memory_); !refused.ok()) {
+    preparing_.reset();
+    return writes_.Finish(std::move(refused));
+  }
+  const auto call = shared_from_this();
+  context_->pump.Register(call);
+  context_->pool.Post(PromptPool::LaneFor(incoming_->bytes()), client_,
+                      {[call] { call->Prepare(); },
+                       [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
+}
+
 void GenerateCall::Prepare() {
   GenerateQuestion question;
   grpc::Status status = Read(&question);
-  EndPreparation();  // from here on the engine counts it
+  preparing_.reset();  // from here on the engine counts it
   if (status.ok()) status = Submit(std::move(question));
   if (!status.ok()) writes_.Finish(std::move(status));
 }
 
-void GenerateCall::EndPreparation() {
-  if (std::exchange(preparing_, false)) context_->num_preparing.fetch_sub(1);
-}
-
 void GenerateCall::OnPrepareFailed(const absl::Status& status) {
-  EndPreparation();
+  preparing_.reset();
   writes_.Finish(ToGrpcStatus(status));  // first: it needs no memory
   context_->pump.Run(shared_from_this(), [&] {
     EndEarly(status);  // it may be submitted
@@ -167,9 +172,14 @@ grpc::Status GenerateCall::Read(GenerateQuestion* question) {
     return ToGrpcStatus(*reason, {{}, {{"phase", "tokenise"}}, {}});
   };
   if (grpc::Status gone = ended(); !gone.ok()) return gone;
+  const bool was_read = incoming_->is_read();
+  if (grpc::Status bad = incoming_->Read(); !bad.ok()) return bad;
+  const v1::GenerateRequest& request = incoming_->message();
+  if (!was_read) Note(request);
+  memory_.ShrinkTo(MemoryFor(request, context_->engine()->tokenizer()));
   const auto interrupt = [this] { return end_reason().value_or(absl::OkStatus()); };
   const grpc::Status read =
-      ReadGenerateRequest(*request_, *engine_, context_->options, interrupt, question);
+      ReadGenerateRequest(request, *context_->engine(), context_->options, interrupt, question);
   const grpc::Status status = ended();
   return status.ok() ? read : status;
 }
@@ -188,8 +198,9 @@ v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateQuestion& question) 
 
 grpc::Status GenerateCall::Submit(GenerateQuestion question) {
   GenerateSpec& spec = question.spec;
-  memory_.ShrinkTo(
-      static_cast<int64_t>(request_->SpaceUsedLong() + sizeof(int32_t) * spec.tokens.size()));
+  spec.client = client_;
+  memory_.ShrinkTo(static_cast<int64_t>(incoming_->message().SpaceUsedLong() +
+                                        sizeof(int32_t) * spec.tokens.size()));
   if (deadline_ != std::chrono::system_clock::time_point::max()) {
     spec.deadline = std::chrono::steady_clock::now() +
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(
@@ -206,7 +217,8 @@ grpc::Status GenerateCall::Submit(GenerateQuestion question) {
     context_->metrics->OnFailed(*end_reason_, "tokenise");
     return ToGrpcStatus(*end_reason_, {{}, {{"phase", "tokenise"}}, {}});
   }
-  const auto id = engine_->Submit(std::move(spec), context_->pump.SinkFor(shared_from_this()));
+  const auto id =
+      context_->engine()->Submit(std::move(spec), context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
   context_->metrics->OnAccepted(strategy_);
@@ -274,7 +286,7 @@ void GenerateCall::OnEvidence(const EvidenceEvent& evidence) {
   }
   if (!wants_spans_) return;
   v1::GenerateEvent out;
-  server::ToProto(evidence, engine_->tokenizer(), upload_.get(), &out);
+  server::ToProto(evidence, context_->engine()->tokenizer(), upload_.get(), &out);
   Send(std::move(out));
 }
 
@@ -315,7 +327,7 @@ void GenerateCall::SetHeldBack(bool held_back) {
   held_back_ = held_back;
   MutexLock lock(&mu_);
   if (id_ == 0) return;
-  held_back ? engine_->HoldBack(id_) : engine_->LetGoOn(id_);
+  held_back ? context_->engine()->HoldBack(id_) : context_->engine()->LetGoOn(id_);
 }
 
 void GenerateCall::AbortSlowReader() {
@@ -355,7 +367,7 @@ void GenerateCall::EndEarly(const absl::Status& reason) {
   if (end_reason_.has_value()) return;
   // Before the note: if it throws, the next reason cancels. While preparing, the pool thread finds
   // the note.
-  if (id_ != 0) engine_->Cancel(id_, reason);
+  if (id_ != 0) context_->engine()->Cancel(id_, reason);
   end_reason_ = reason;
 }
 

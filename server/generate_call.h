@@ -13,6 +13,7 @@
 #include "server/generate_request.h"
 #include "server/incoming.h"
 #include "server/reader_watch.h"
+#include "server/request_id.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
 
@@ -42,7 +43,7 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
 
  private:
   GenerateCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
-               const v1::GenerateRequest* request);
+               const Incoming<v1::GenerateRequest>* incoming);
 
   // Reactions, on gRPC threads.
   void OnWriteDone(bool ok) override;
@@ -50,10 +51,11 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void OnDone() override;
 
   // Refuses the call or has the pool prepare it.
-  void Begin(const Incoming<v1::GenerateRequest>& incoming);
+  void Begin();
+  // What is kept of the request beside its question. REQUIRES: it is read.
+  void Note(const v1::GenerateRequest& request);
   // On a prompt pool thread. Not OK: the call is finished with that status.
   void Prepare();
-  void EndPreparation();
   // The rest of Begin or Prepare has thrown.
   void OnPrepareFailed(const absl::Status& status);
   // Checked and tokenised.
@@ -77,20 +79,20 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateEvent>,
   void Send(v1::GenerateEvent event);
 
   ServiceContext* const context_;
-  Engine* const engine_;                      // nullptr: refused at once
-  grpc::CallbackServerContext* const rpc_;    // valid until OnDone
-  const v1::GenerateRequest* const request_;  // valid while preparing
-  const std::string request_id_;
-  const bool has_document_;
-  const bool wants_spans_;
-  const std::chrono::milliseconds heartbeat_;
+  grpc::CallbackServerContext* const rpc_;               // valid until OnDone
+  const Incoming<v1::GenerateRequest>* const incoming_;  // valid while preparing
+  const std::string client_;
   const std::chrono::system_clock::time_point deadline_;
   const SteadyTime arrived_;
   // Written while preparing, read afterwards.
+  std::string request_id_ = RequestIdFor("");  // of a call that is refused unread
+  bool has_document_ = false;
+  bool wants_spans_ = false;
+  std::chrono::milliseconds heartbeat_{};
   std::string strategy_;
   std::shared_ptr<DocumentUpload> upload_;  // of the document; null: inline prompt
   MemoryBudget::Share memory_;
-  bool preparing_ = false;  // counted in ServiceContext::num_preparing
+  ClientShares::Share preparing_;
   const StrategyMetrics* metrics_ = nullptr;
 
   WriteQueue<v1::GenerateEvent> writes_;

@@ -26,6 +26,9 @@ void AddWorkLimits(CLI::App* app, ServerOptions* options) {
   AddNumber(app, "--max-running-requests", &engine->max_running_requests, "Requests in the batch");
   AddNumber(app, "--max-queued-requests", &engine->max_queued_requests,
             "Requests that may wait; more are refused with a retry delay");
+  app->add_option("--max-queued-requests-per-client", engine->max_queued_requests_per_client,
+                  "Of them of one address; 0: seven eighths")
+      ->check(kCount);
   app->add_option("--max-context-tokens", engine->max_context_tokens,
                   "Longest document, question and answer together")
       ->check(CLI::PositiveNumber);
@@ -120,6 +123,9 @@ absl::Status FitLimits(const CLI::App& app, ServerOptions* options) {
   EdgeLimits* edge = &options->edge;
   ConnectionLimits* connection = &edge->connection;
   MetricsLimits* metrics = &options->metrics;
+  FOLIO_RETURN_IF_ERROR(Fit(app, "--max-queued-requests-per-client",
+                            &options->engine.max_queued_requests_per_client,
+                            "--max-queued-requests", options->engine.max_queued_requests));
   FOLIO_RETURN_IF_ERROR(Fit(app, "--max-connections-per-peer", &edge->max_connections_per_peer,
                             "--max-connections", edge->max_connections));
   FOLIO_RETURN_IF_ERROR(Fit(app, "--metrics-max-connections-per-peer",

@@ -28,8 +28,8 @@ grpc::internal::MethodHandler* UnaryMethod(ServiceContext* context, const char* 
                            Response* response) {
         return UnaryCall::Start(context, rpc, name, [&](UnaryCall* call) {
           if (grpc::Status loaded = context->CheckLoaded(); !loaded.ok()) return call->End(loaded);
-          if (grpc::Status bad = CheckWellFormed(*request); !bad.ok()) return call->End(bad);
-          return run(context, call, request->message, response);
+          if (grpc::Status bad = request->Read(); !bad.ok()) return call->End(bad);
+          return run(context, call, request->message(), response);
         });
       });
 }

@@ -1,19 +1,21 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <functional>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
+#include "server/turn_queue.h"
 
 namespace folio::server {
 
 // Threads for what must not run in a gRPC reaction: tokenising, above all. Two lanes, so that short
 // work never waits behind long: one thread does short tasks only, the other one takes short tasks
-// while there is no long one. Tasks of a lane start in the order they were posted. Thread-safe.
+// while there is no long one. In a lane clients take turns; tasks of one client start in the order
+// they were posted. Thread-safe.
 class PromptPool {
  public:
   enum class Lane : uint8_t { kShort, kLong };
@@ -31,7 +33,8 @@ class PromptPool {
   PromptPool();
   ~PromptPool();
 
-  void Post(Lane lane, Task task);
+  // `client`: ClientOf.
+  void Post(Lane lane, const std::string& client, Task task);
 
   // How far the work has come; busy: a task runs.
   struct Progress {
@@ -44,7 +47,7 @@ class PromptPool {
   void Stop();
 
  private:
-  using Queue = std::deque<Task>;
+  using Queue = TurnQueue<Task>;
   // Without threads. The constructor delegates to it, so that the destructor ends the one thread
   // when the other cannot be had.
   struct Begun {};

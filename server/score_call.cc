@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "proto/method.h"
+#include "server/client_of.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
 
@@ -42,8 +43,8 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
 
 ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
     : context_(context),
-      engine_(context->engine()),
       rpc_(rpc),
+      client_(ClientOf(rpc->peer())),
       arrived_(context->clock()),
       writes_({.write =
                    [this](const v1::ScoreEvent* event) {
@@ -75,10 +76,9 @@ void ScoreCall::OnReadDone(bool ok) {
 }
 
 void ScoreCall::OnPart() {
-  const size_t bytes = request_.message.SpaceUsedLong();
-  // At worst a token for each byte.
-  const auto needed =
-      static_cast<int64_t>(bytes + sizeof(int32_t) * request_.message.ByteSizeLong());
+  const size_t bytes = request_.bytes();
+  // At worst an id in each byte, and its token.
+  const auto needed = static_cast<int64_t>((sizeof(uint32_t) + sizeof(int32_t)) * bytes);
   MemoryBudget::Share memory;
   if (grpc::Status refused = context_->TakeMemory(needed, &memory); !refused.ok()) {
     return Refuse(refused);
@@ -103,7 +103,8 @@ void ScoreCall::PostWork(size_t bytes, void (ScoreCall::*work)()) {
   const auto fail = [call](const absl::Status& status) {
     call->context_->pump.Run(call, [&] { call->Refuse(ToGrpcStatus(status)); });
   };
-  context_->pool.Post(PromptPool::LaneFor(bytes), {[call, work] { (*call.*work)(); }, fail});
+  context_->pool.Post(PromptPool::LaneFor(bytes), client_,
+                      {[call, work] { (*call.*work)(); }, fail});
 }
 
 void ScoreCall::Refuse(const grpc::Status& status) {
@@ -128,14 +129,14 @@ void ScoreCall::GiveBackMemory() {
 }
 
 grpc::Status ScoreCall::Dispatch() {
-  if (grpc::Status bad = CheckWellFormed(request_); !bad.ok()) return bad;
-  if (request_.message.has_header()) return OnHeader(request_.message.header());
+  if (grpc::Status bad = request_.Read(); !bad.ok()) return bad;
+  if (request_.message().has_header()) return OnHeader(request_.message().header());
   if (!tokenizer_.has_value()) return BadField("header", "must be the first request of a stream");
-  switch (request_.message.request_case()) {
+  switch (request_.message().request_case()) {
     case v1::ScoreRequest::kText:
-      return OnText(request_.message.text());
+      return OnText(request_.message().text());
     case v1::ScoreRequest::kTokenIds:
-      return OnTokenIds(request_.message.token_ids());
+      return OnTokenIds(request_.message().token_ids());
     default:
       return BadField("request", "one of header, text or token_ids must be set");
   }
@@ -144,17 +145,18 @@ grpc::Status ScoreCall::Dispatch() {
 grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   if (tokenizer_.has_value()) return BadField("header", "was sent twice");
   const AttentionSpec wanted = FromProto(header.strategy(), header.position());
-  const auto resolved = engine_->ResolveAttention(wanted, {});
+  const auto resolved = context_->engine()->ResolveAttention(wanted, {});
   if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "header.")});
   header_ = header;
-  tokenizer_.emplace(engine_->tokenizer());
+  tokenizer_.emplace(context_->engine()->tokenizer());
   bucket_.set_end(header.bucket_tokens() > 0 ? header.bucket_tokens() : kFirstBucketTokens);
   v1::ScoreEvent accepted;
   *accepted.mutable_accepted()->mutable_strategy() = ToProto(resolved->strategy);
   *accepted.mutable_accepted()->mutable_position() = ToProto(resolved->position);
   writes_.Push(std::move(accepted));
   MutexLock lock(&mu_);
-  const auto id = engine_->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
+  const auto id =
+      context_->engine()->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
   return grpc::Status::OK;
@@ -176,7 +178,7 @@ grpc::Status ScoreCall::OnText(const std::string& text) {
 
 grpc::Status ScoreCall::OnTokenIds(const v1::TokenIds& ids) {
   if (saw_text_) return BadField("token_ids", "follows text");
-  const auto vocab = static_cast<uint32_t>(engine_->info().shape.vocab_size);
+  const auto vocab = static_cast<uint32_t>(context_->engine()->info().shape.vocab_size);
   for (const uint32_t id : ids.ids()) {
     if (id < vocab) continue;
     return BadField("token_ids.ids",
@@ -188,13 +190,13 @@ grpc::Status ScoreCall::OnTokenIds(const v1::TokenIds& ids) {
 
 grpc::Status ScoreCall::Append(std::vector<int32_t> tokens) {
   if (tokens.empty()) return grpc::Status::OK;
-  const int32_t bos = engine_->tokenizer().bos_id();
+  const int32_t bos = context_->engine()->tokenizer().bos_id();
   if (!begun_ && !header_.no_bos() && bos >= 0) tokens.insert(tokens.begin(), bos);
   begun_ = true;
   MutexLock lock(&mu_);
   if (id_ == 0) return grpc::Status::OK;  // the stream has failed and said so
   num_waiting_ += static_cast<int64_t>(tokens.size());
-  return ToGrpcStatus(engine_->AppendToScore(id_, std::move(tokens)));
+  return ToGrpcStatus(context_->engine()->AppendToScore(id_, std::move(tokens)));
 }
 
 grpc::Status ScoreCall::FinishText() {
@@ -211,7 +213,7 @@ grpc::Status ScoreCall::FinishText() {
 void ScoreCall::Complete() {
   if (const grpc::Status status = FinishText(); !status.ok()) return Refuse(status);
   MutexLock lock(&mu_);
-  if (id_ != 0) engine_->FinishScore(id_);
+  if (id_ != 0) context_->engine()->FinishScore(id_);
 }
 
 void ScoreCall::Handle(Event event) {
@@ -281,7 +283,7 @@ void ScoreCall::OnCompleted(const CompletedEvent& completed) {
 
 void ScoreCall::Abandon(const absl::Status& reason) {
   MutexLock lock(&mu_);
-  if (id_ != 0) engine_->Cancel(id_, reason);
+  if (id_ != 0) context_->engine()->Cancel(id_, reason);
   id_ = 0;
 }
 

@@ -69,8 +69,8 @@ class ScoreCall final : public grpc::ServerBidiReactor<Incoming<v1::ScoreRequest
   void Abandon(const absl::Status& reason);
 
   ServiceContext* const context_;
-  Engine* const engine_;                    // nullptr: refused at once
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
+  const std::string client_;
   const SteadyTime arrived_;
   WriteQueue<v1::ScoreEvent> writes_;
   ReaderWatch reader_;

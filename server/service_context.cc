@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/runtime/admission.h"
 #include "server/document_expiry.h"
 
 namespace folio::server {
@@ -79,7 +80,7 @@ void ServiceContext::Probe(std::vector<SelfProbe::Port> ports) {
 std::chrono::milliseconds ServiceContext::RetryDelay() const {
   const Engine* engine = this->engine();
   const int waiting = engine == nullptr ? 0 : engine->Stats().waiting;
-  return rate.RetryDelay(waiting + num_preparing.load(), clock());
+  return rate.RetryDelay(waiting + preparing.num_requests(), clock());
 }
 
 void ServiceContext::CheckLiveness(SteadyTime now) {
@@ -129,14 +130,21 @@ grpc::Status ServiceContext::CheckServing() const {
   return Refusal(absl::UnavailableError("the server is draining"));
 }
 
-grpc::Status ServiceContext::BeginPreparation() {
+grpc::Status ServiceContext::BeginPreparation(const std::string& client,
+                                              ClientShares::Share* share) {
   if (grpc::Status serving = CheckServing(); !serving.ok()) return serving;
   // The engine, which knows how many wait and run, counts what is prepared.
   const int limit = options.engine.max_queued_requests + options.engine.max_running_requests;
-  if (num_preparing.fetch_add(1) < limit) return grpc::Status::OK;
-  num_preparing.fetch_sub(1);
+  const int most = MostOfClient(options.engine);
+  *share = preparing.Join(client, most);
+  if (*share != nullptr && preparing.num_requests() <= limit) return grpc::Status::OK;
+  const bool of_all = *share != nullptr;
+  share->reset();
   return Refusal(absl::ResourceExhaustedError(
-      absl::StrCat(limit, " requests are being read, as many as can wait and run")));
+      of_all ? absl::StrCat(limit, " requests are being read, as many as can wait and run")
+             : absl::StrCat(most,
+                            " requests of this client are being read, as many as it can have "
+                            "waiting and running")));
 }
 
 grpc::Status ServiceContext::TakeMemory(int64_t bytes, MemoryBudget::Share* share) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
+#include "engine/runtime/client_shares.h"
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
 #include "server/document_upload.h"
@@ -80,9 +81,9 @@ class ServiceContext {
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
   grpc::Status CheckServing() const;
-  // CheckServing for a request that will wait, which counts in num_preparing afterwards:
-  // RESOURCE_EXHAUSTED when as many are being tokenised as can wait and run.
-  grpc::Status BeginPreparation();
+  // CheckServing for a request that will wait; it counts as being prepared while it holds its
+  // share. RESOURCE_EXHAUSTED when as many are, in all or of this client, as can wait and run.
+  grpc::Status BeginPreparation(const std::string& client, ClientShares::Share* preparing);
   // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
   grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);
   DocumentUpload::Surroundings ForUploads(const Tokenizer& tokenizer);
@@ -94,8 +95,7 @@ class ServiceContext {
   Metrics* const metrics;
   ServiceRate rate;
   StreamCount streams;
-  // Requests that the prompt pool has not handed to the engine yet.
-  std::atomic<int> num_preparing{0};
+  ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
   MemoryBudget memory;
   PromptPool pool;
   EventPump pump;

@@ -4,6 +4,7 @@
 
 #include "engine/base/catch_errors.h"
 #include "server/begin_call.h"
+#include "server/client_of.h"
 #include "server/logging.h"
 #include "server/status_mapping.h"
 
@@ -35,7 +36,7 @@ grpc::ServerUnaryReactor* UnaryCall::EndOnPool(size_t work_bytes, int64_t memory
     End(wanted.ok() ? work(*this) : ToGrpcStatus(wanted));
   };
   const auto fail = [this](const absl::Status& status) { End(ToGrpcStatus(status)); };
-  context_->pool.Post(PromptPool::LaneFor(work_bytes), {run, fail});
+  context_->pool.Post(PromptPool::LaneFor(work_bytes), ClientOf(rpc_->peer()), {run, fail});
   return this;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/catch_errors.h"
+#include "server/client_of.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
 
@@ -42,8 +43,8 @@ UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerConte
 
 UploadCall::UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
     : context_(context),
-      engine_(context->engine()),
       rpc_(rpc),
+      client_(ClientOf(rpc->peer())),
       arrived_(context->clock()),
       writes_({.write = [this](const v1::UploadDocumentEvent* event) { StartWrite(event); },
                .finish =
@@ -58,7 +59,7 @@ void UploadCall::OnReadDone(bool ok) {
 }
 
 void UploadCall::OnPart() {
-  const size_t bytes = request_.message.SpaceUsedLong();
+  const size_t bytes = request_.bytes();
   // At worst a token for each byte.
   const auto needed = static_cast<int64_t>((1 + sizeof(int32_t)) * bytes);
   if (grpc::Status refused = context_->TakeMemory(needed, &memory_); !refused.ok()) {
@@ -68,7 +69,7 @@ void UploadCall::OnPart() {
   const auto fail = [call](const absl::Status& status) {
     call->context_->pump.Run(call, [&] { call->OnProcessFailed(status); });
   };
-  context_->pool.Post(PromptPool::LaneFor(bytes), {[call] { call->Process(); }, fail});
+  context_->pool.Post(PromptPool::LaneFor(bytes), client_, {[call] { call->Process(); }, fail});
 }
 
 void UploadCall::OnHalfClose() {
@@ -164,10 +165,10 @@ void UploadCall::PauseUnlessDetached() {
     if (subject == nullptr || subject->detach) return;
     DocumentUpload& upload = *subject->upload;
     MutexLock work_lock(&upload.work_mu);
-    if (upload.owner.lock() == call) call->engine_->PauseDocument(subject->document);
+    if (upload.owner.lock() == call) call->context_->engine()->PauseDocument(subject->document);
   };
   // It waits for the part in work.
-  context_->pool.Post(PromptPool::Lane::kLong, {pause, [](const absl::Status&) {}});
+  context_->pool.Post(PromptPool::Lane::kLong, client_, {pause, [](const absl::Status&) {}});
 }
 
 void UploadCall::OnWriteDone(bool ok) {

@@ -81,8 +81,8 @@ class UploadCall final
   void PauseUnlessDetached();
 
   ServiceContext* const context_;
-  Engine* const engine_;                    // nullptr: refused at once
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
+  const std::string client_;
   const SteadyTime arrived_;
   WriteQueue<v1::UploadDocumentEvent> writes_;
   std::shared_ptr<UploadCall> self_;

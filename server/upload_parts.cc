@@ -43,17 +43,17 @@ grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle&
 }  // namespace
 
 grpc::Status UploadCall::Dispatch() {
-  if (grpc::Status bad = CheckWellFormed(request_); !bad.ok()) return bad;
-  if (subject_ == nullptr && !request_.message.has_header()) {
+  if (grpc::Status bad = request_.Read(); !bad.ok()) return bad;
+  if (subject_ == nullptr && !request_.message().has_header()) {
     return BadField("header", "must be the first request of an upload");
   }
-  switch (request_.message.request_case()) {
+  switch (request_.message().request_case()) {
     case v1::UploadDocumentRequest::kHeader:
-      return OnHeader(request_.message.header());
+      return OnHeader(request_.message().header());
     case v1::UploadDocumentRequest::kChunk:
-      return OnChunk(request_.message.chunk());
+      return OnChunk(request_.message().chunk());
     case v1::UploadDocumentRequest::kFinish:
-      return OnFinish(request_.message.finish());
+      return OnFinish(request_.message().finish());
     default:
       return BadField("request", "one of header, chunk or finish must be set");
   }
@@ -68,8 +68,9 @@ grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
 
 grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionSpec& attention) {
   const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
-  const auto fresh = std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(),
-                                                      context_->ForUploads(engine_->tokenizer()));
+  const auto fresh =
+      std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(),
+                                       context_->ForUploads(context_->engine()->tokenizer()));
   const auto opened = OpenDocument(id, attention, fresh);
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
@@ -104,8 +105,8 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionS
   MutexLock work_lock(&upload.work_mu);
   // Events wait behind `created`: the pump takes this lock too.
   MutexLock lock(&mu_);
-  const absl::Status followed =
-      engine_->FollowDocument(subject->document, context_->pump.SinkFor(shared_from_this()));
+  const absl::Status followed = context_->engine()->FollowDocument(
+      subject->document, context_->pump.SinkFor(shared_from_this()));
   if (!followed.ok()) return WhyNotFollowed(*context_, subject->document, followed);
   subject_ = subject;
   if (const auto previous = upload.owner.lock()) previous->OnTakenOver();
@@ -121,21 +122,21 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionS
 absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(
     const std::string& id, const AttentionSpec& attention,
     const std::shared_ptr<DocumentUpload>& fresh) {
-  auto opened = engine_->OpenDocument(id, attention, fresh);
-  if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(engine_)) {
-    opened = engine_->OpenDocument(id, attention, fresh);
+  auto opened = context_->engine()->OpenDocument(id, attention, fresh);
+  if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(context_->engine())) {
+    opened = context_->engine()->OpenDocument(id, attention, fresh);
   }
   if (!opened.ok() || opened->state != DocumentState::kFailed) return opened;
   // It holds nothing; deleted meanwhile: gone as well.
-  engine_->DeleteDocument(opened->handle).IgnoreError();
-  return engine_->OpenDocument(id, attention, fresh);
+  context_->engine()->DeleteDocument(opened->handle).IgnoreError();
+  return context_->engine()->OpenDocument(id, attention, fresh);
 }
 
 // Of a new document, of which nothing is on disk: nothing is waited for. One that was deleted
 // meanwhile needs none.
 void UploadCall::SetAttributes(const DocumentHandle& handle, const v1::DocumentHeader& header) {
   const auto set = [&](DocumentAttributes* attributes) { *attributes = AttributesOf(header); };
-  engine_->UpdateDocument(handle, set, [](const absl::Status&) {}).IgnoreError();
+  context_->engine()->UpdateDocument(handle, set, [](const absl::Status&) {}).IgnoreError();
 }
 
 void UploadCall::OnTakenOver() {
@@ -155,7 +156,8 @@ grpc::Status UploadCall::Append(const std::string& field,
                                 absl::StatusOr<std::vector<int32_t>> tokens) {
   if (!tokens.ok()) return FailDocument(field, tokens.status());
   if (tokens->empty()) return grpc::Status::OK;
-  const absl::Status status = engine_->AppendToDocument(subject_->document, *std::move(tokens));
+  const absl::Status status =
+      context_->engine()->AppendToDocument(subject_->document, *std::move(tokens));
   if (status.ok()) return grpc::Status::OK;
   if (absl::IsInvalidArgument(status)) return FailDocument(field, status);
   const grpc::Status why = CheckUploading(field);
@@ -171,7 +173,7 @@ grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Stat
     says_why_ = true;
   }
   // First: whoever hears of it finds the document failed.
-  engine_->FailDocument(subject_->document, status).IgnoreError();
+  context_->engine()->FailDocument(subject_->document, status).IgnoreError();
   writes_.Finish(answer);
   return answer;
 }
@@ -224,11 +226,11 @@ grpc::Status UploadCall::OnFinish(const v1::FinishUpload& finish) {
     MutexLock lock(&mu_);
     all_received_ = true;
   }
-  return ToGrpcStatus(engine_->FinishDocument(subject_->document));
+  return ToGrpcStatus(context_->engine()->FinishDocument(subject_->document));
 }
 
 std::optional<DocumentInfo> UploadCall::FindDocument() const {
-  std::optional<DocumentInfo> document = engine_->GetDocument(subject_->document.id);
+  std::optional<DocumentInfo> document = context_->engine()->GetDocument(subject_->document.id);
   if (document.has_value() && document->handle != subject_->document) document.reset();
   return document;
 }

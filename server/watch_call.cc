@@ -30,7 +30,7 @@ bool IsLast(const v1::Document& document, bool until_saved) {
 
 WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext*,
                             const Incoming<v1::WatchDocumentRequest>* request) {
-  std::shared_ptr<WatchCall> call(new WatchCall(context, request->message));
+  std::shared_ptr<WatchCall> call(new WatchCall(context));
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -41,10 +41,8 @@ WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext
   return call.get();
 }
 
-WatchCall::WatchCall(ServiceContext* context, const v1::WatchDocumentRequest& request)
+WatchCall::WatchCall(ServiceContext* context)
     : context_(context),
-      id_(request.document_id()),
-      until_saved_(request.until_saved()),
       arrived_(context->clock()),
       writes_({.write = [this](const v1::Document* document) { StartWrite(document); },
                .finish = [this](grpc::Status status) { Finish(std::move(status)); },
@@ -53,7 +51,9 @@ WatchCall::WatchCall(ServiceContext* context, const v1::WatchDocumentRequest& re
 
 grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming) {
   if (grpc::Status loaded = context_->CheckLoaded(); !loaded.ok()) return loaded;
-  if (grpc::Status bad = CheckWellFormed(incoming); !bad.ok()) return bad;
+  if (grpc::Status bad = incoming.Read(); !bad.ok()) return bad;
+  id_ = incoming.message().document_id();
+  until_saved_ = incoming.message().until_saved();
   if (!IsValidDocumentId(id_)) return BadField("document_id", kDocumentIdRule);
   const auto document = context_->engine()->GetDocument(id_);
   if (!document.has_value()) return NoDocument(id_);

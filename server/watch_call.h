@@ -30,7 +30,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
   void Stop(const absl::Status& status) override;
 
  private:
-  WatchCall(ServiceContext* context, const v1::WatchDocumentRequest& request);
+  explicit WatchCall(ServiceContext* context);
 
   // Reactions, on gRPC threads.
   void OnWriteDone(bool ok) override;
@@ -43,11 +43,11 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
   void Look();
 
   ServiceContext* const context_;
-  const std::string id_;
-  const bool until_saved_;
   const SteadyTime arrived_;
   WriteQueue<v1::Document> writes_;
   // Set by Begin; then of the pump thread.
+  std::string id_;
+  bool until_saved_ = false;
   std::optional<DocumentHandle> handle_;
   v1::Document told_;
   SteadyTime next_look_;

@@ -22,6 +22,9 @@ std::string StrategiesThat(const AttentionModel& model, bool (*has)(const Attent
   return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
 
+// Of the queue, which no client alone can take.
+constexpr int kPartForOthers = 8;
+
 bool Chooses(const AttentionPlan& plan) { return plan.selection.enabled(); }
 
 bool IsBounded(const AttentionPlan& plan) { return plan.retention.window_tokens != kUnbounded; }
@@ -85,6 +88,12 @@ int NumAdmissible(const EngineStats& stats, const EngineOptions& options) {
   // Where some wait, places are taken or memory is short.
   const int places = stats.waiting > 0 ? 0 : options.max_running_requests - stats.running;
   return options.max_queued_requests - stats.waiting + std::max(0, places);
+}
+
+int MostOfClient(const EngineOptions& options) {
+  const int usual = options.max_queued_requests - options.max_queued_requests / kPartForOthers;
+  const int queued = options.max_queued_requests_per_client;
+  return options.max_running_requests + (queued == 0 ? usual : queued);
 }
 
 absl::Status CheckAlive(const DocumentInfo& document) {

@@ -40,6 +40,10 @@ absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int6
 // many as can wait, and, while nobody waits, as many as can run at once.
 int NumAdmissible(const EngineStats& stats, const EngineOptions& options);
 
+// How many requests of one client may wait and run: all places but those in the queue that are kept
+// for others.
+int MostOfClient(const EngineOptions& options);
+
 // FAILED_PRECONDITION if the document has failed; has failed or is finished; has failed or is not
 // finished.
 absl::Status CheckAlive(const DocumentInfo& document);

@@ -146,6 +146,7 @@ class EngineImpl final : public Engine {
   const EngineOptions options_;
   const std::unique_ptr<LoadedModel> model_;
   DocumentDirectory directory_;
+  ClientShares shares_;
   TransformerRunner runner_;
   EngineLoop loop_;
 
@@ -226,12 +227,23 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
     return absl::ResourceExhaustedError(
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
   }
+  ClientShares::Share share;
+  if (!spec.client.empty()) {
+    const int most = MostOfClient(options_);
+    share = shares_.Join(spec.client, most);
+    if (share == nullptr) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(most,
+                       " requests of one client wait or run; the other places are kept for "
+                       "other clients"));
+    }
+  }
   if (spec.document.has_value() && directory_.Touch(*spec.document)) {
     keeper()->UpdateAttributes(*spec.document, AttributesOf(*spec.document));
   }
   const RequestId id = next_id_.fetch_add(1);
-  auto generation =
-      std::make_unique<Generation>(std::move(spec), sink, *model_->tokenizer, info().eos_tokens);
+  auto generation = std::make_unique<Generation>(std::move(spec), sink, *model_->tokenizer,
+                                                 info().eos_tokens, std::move(share));
   auto submit = [id, generation = std::move(generation),
                  posted = CountIn(&num_posted_)](EngineLoop& loop) mutable {
     posted.reset();

@@ -62,6 +62,8 @@ struct EngineOptions {
   int prefill_share_tokens = 0;
   int max_running_requests = 64;
   int max_queued_requests = 256;
+  // Of them for one client (GenerateSpec::client); 0: seven eighths.
+  int max_queued_requests_per_client = 0;
   int max_documents = 1000;
   int64_t max_context_tokens = int64_t{1} << 30;
 };
@@ -151,7 +153,7 @@ class Engine {
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
   // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none),
-  // RESOURCE_EXHAUSTED (queue full), UNAVAILABLE (draining).
+  // RESOURCE_EXHAUSTED (queue full, or its client's part of it), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.

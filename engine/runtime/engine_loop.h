@@ -125,6 +125,9 @@ class EngineLoop {
   // Documents and requests, in this order but for kMaxTimesPassed requests that fit.
   void AdmitDocuments();
   void AdmitWaiting();
+  // Takes the place of one request of a client that has several, if this one's client has none.
+  // That one goes on where it was when a place is free again, before all that wait.
+  bool TakePlaceFor(const Generation& generation);
   Admission TryAdmit(Generation* generation);
   Admission TryAdmitRequest(Generation* generation);
   // What a request that waits has to reserve next: for the rendition that it waits for, or itself.
@@ -175,10 +178,10 @@ class EngineLoop {
   // Each request is in one of these, with the same list node from its submission to its end.
   using Requests = std::list<Generation*>;
   static bool Move(Generation* generation, Requests* from, Requests* to);
-  Requests waiting_;  // in order of arrival
+  Requests waiting_;  // in order of TakeTurns
   Requests running_;  // in order of admission
   Requests held_back_;
-  Requests returning_;  // were held back, wait for a place
+  Requests returning_;  // were held back or gave way, wait for a place
   // Requests that were admitted while tokens of an upload waited for room.
   int times_uploads_passed_ = 0;
   std::unordered_map<const Sequence*, Generation*> by_sequence_;

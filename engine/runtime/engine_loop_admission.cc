@@ -7,6 +7,7 @@
 #include "engine/base/catch_errors.h"
 #include "engine/runtime/engine_loop.h"
 #include "engine/runtime/shortage.h"
+#include "engine/runtime/turns.h"
 
 namespace folio {
 namespace {
@@ -184,13 +185,25 @@ void EngineLoop::AdmitRequests() {
   AdmitWaiting();
 }
 
+bool EngineLoop::TakePlaceFor(const Generation& generation) {
+  Generation* const gives_way = WhoGivesWay(generation, running_);
+  if (gives_way == nullptr) return false;
+  Move(gives_way, &running_, &returning_);
+  gives_way->sequence.paused = true;
+  return true;
+}
+
 void EngineLoop::AdmitWaiting() {
+  TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   bool rendition_pending = false;
   Generation* passed = nullptr;  // the first one that memory is short for
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     if (times_uploads_passed_ >= kMaxTimesPassed && SomethingRuns()) break;
     Generation* generation = *it++;
-    const Admission admission = TryAdmit(generation);
+    Admission admission = TryAdmit(generation);
+    if (admission == Admission::kNoPlace && TakePlaceFor(*generation)) {
+      admission = TryAdmit(generation);
+    }
     if (admission == Admission::kNoPlace) break;
     if (admission == Admission::kFailed) continue;
     if (admission == Admission::kNotYet) {

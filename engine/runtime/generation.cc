@@ -20,8 +20,10 @@ bool Contains(std::span<const int32_t> values, int32_t value) {
 }  // namespace
 
 Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
-                       const Tokenizer& tokenizer, std::span<const int32_t> eos_tokens)
+                       const Tokenizer& tokenizer, std::span<const int32_t> eos_tokens,
+                       ClientShares::Share client_share)
     : spec(std::move(request)),
+      share(std::move(client_share)),
       sink_(std::move(sink)),
       eos_tokens_(eos_tokens),
       detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),

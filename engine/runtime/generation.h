@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "engine/runtime/client_shares.h"
 #include "engine/runtime/evidence.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
@@ -23,8 +24,9 @@ struct Rendition;
 class Generation {
  public:
   // `eos_tokens` end the answer unless the request ignores them. Borrows tokenizer and eos_tokens.
+  // `share` is its client's; null: it names none.
   Generation(GenerateSpec spec, std::shared_ptr<EventSink> sink, const Tokenizer& tokenizer,
-             std::span<const int32_t> eos_tokens);
+             std::span<const int32_t> eos_tokens, ClientShares::Share share = nullptr);
 
   // What draws need beside logits; its document is known. To be called before Admit.
   void PrepareDraws(int vocab_size);
@@ -69,7 +71,10 @@ class Generation {
   bool admitted = false;
   // How often a later request was admitted because this one found no memory.
   int times_passed = 0;
+  // Of TakeTurns: requests of its client that are admitted or come before it.
+  int turn = 0;
   GenerateSpec spec;
+  const ClientShares::Share share;
 
  private:
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }

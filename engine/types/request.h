@@ -50,6 +50,8 @@ struct StopParams {
 
 // One question, ready to run. Token ids only: text was tokenised by the caller.
 struct GenerateSpec {
+  // Who asks: clients take turns where places are short. Empty: nobody else asks in this name.
+  std::string client;
   // Context that is already known to the engine.
   std::optional<DocumentHandle> document;
   // The prompt, or the question that follows the document. BOS is included by the caller for a

@@ -89,5 +89,86 @@ TEST_F(AdmissionOrder, NobodyIsFailedInVain) {
   EXPECT_EQ(large->status().code(), absl::StatusCode::kResourceExhausted);
 }
 
+constexpr int kPlaces = 4;  // of the fixture
+
+class ClientsTakeTurns : public EngineLoopTest {
+ protected:
+  std::shared_ptr<Recorder> SubmitOf(const std::string& client, int max_new) {
+    GenerateSpec spec = Spec(5, max_new);
+    spec.client = client;
+    return Submit(++last_id_, std::move(spec));
+  }
+  std::vector<std::shared_ptr<Recorder>> SubmitMany(const std::string& client, int count,
+                                                    int max_new) {
+    std::vector<std::shared_ptr<Recorder>> many(count);
+    for (auto& recorder : many) recorder = SubmitOf(client, max_new);
+    return many;
+  }
+  RequestId last_id_ = 0;
+};
+
+TEST_F(ClientsTakeTurns, NobodyWaitsBehindTheQueueOfAnother) {
+  const auto many = SubmitMany("many", 50, 20);
+  loop_.RunStep();
+  ASSERT_EQ(loop_.num_running(), kPlaces);
+  const auto one = SubmitOf("one", 3);
+  for (int step = 0; step < 3; ++step) loop_.RunStep();
+  EXPECT_TRUE(one->completed().has_value());
+  EXPECT_EQ(std::count_if(many.begin(), many.end(), [](const auto& r) { return r->ended(); }), 0);
+  RunUntilIdle();
+  for (const auto& recorder : many) EXPECT_EQ(recorder->text(), std::string(20, 'f'));
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(ClientsTakeTurns, PlacesAreSharedEqually) {
+  SubmitMany("a", 20, 10);
+  loop_.RunStep();
+  const auto b = SubmitMany("b", 20, 10);
+  const auto c = SubmitMany("c", 1, 10);
+  for (int step = 0; step < 25; ++step) loop_.RunStep();
+  EXPECT_TRUE(c[0]->ended());
+  // The ten steps of the first four places; then two of four are theirs.
+  const auto num_done = std::count_if(b.begin(), b.end(), [](const auto& r) { return r->ended(); });
+  EXPECT_GE(num_done, 3);
+  RunUntilIdle();
+}
+
+TEST_F(ClientsTakeTurns, OneWithoutOthersHasAllPlacesInItsOrder) {
+  std::vector<std::shared_ptr<Recorder>> all = SubmitMany("one", 2 * kPlaces, 10);
+  loop_.RunStep();
+  EXPECT_EQ(loop_.num_running(), kPlaces);
+  for (int step = 0; step < 10; ++step) loop_.RunStep();
+  for (int n = 0; n < kPlaces; ++n) EXPECT_TRUE(all[n]->ended()) << n;
+  for (int n = kPlaces; n < 2 * kPlaces; ++n) EXPECT_FALSE(all[n]->ended()) << n;
+}
+
+TEST_F(ClientsTakeTurns, WhoHasOnePlaceKeepsIt) {
+  std::vector<std::shared_ptr<Recorder>> first;
+  for (const char* client : {"a", "b", "c", "d"}) first.push_back(SubmitOf(client, 10));
+  loop_.RunStep();
+  const auto later = SubmitOf("e", 10);
+  for (int step = 0; step < 9; ++step) loop_.RunStep();
+  for (const auto& recorder : first) EXPECT_TRUE(recorder->ended());
+  EXPECT_FALSE(later->ended());
+  RunUntilIdle();
+  EXPECT_TRUE(later->completed().has_value());
+}
+
+TEST_F(ClientsTakeTurns, WhoGaveWayGoesOnBeforeAllThatWait) {
+  const auto a = SubmitMany("a", kPlaces + 1, 10);
+  loop_.RunStep();
+  const auto b = SubmitOf("b", 2);
+  for (int step = 0; step < 2; ++step) loop_.RunStep();
+  EXPECT_TRUE(b->completed().has_value());
+  // Of the ten steps that it needs it has missed two.
+  for (int step = 3; step < 11; ++step) loop_.RunStep();
+  EXPECT_FALSE(a[kPlaces - 1]->ended());
+  loop_.RunStep();
+  EXPECT_EQ(a[kPlaces - 1]->text(), std::string(10, 'f'));
+  EXPECT_FALSE(a[kPlaces]->ended());
+  RunUntilIdle();
+  EXPECT_TRUE(a[kPlaces]->completed().has_value());
+}
+
 }  // namespace
 }  // namespace folio::test

@@ -122,7 +122,9 @@ class EngineLoopTest : public testing::Test {
   }
   std::shared_ptr<Recorder> Submit(RequestId id, GenerateSpec spec) {
     auto recorder = std::make_shared<Recorder>();
-    loop_.Submit(id, std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos));
+    ClientShares::Share share = spec.client.empty() ? nullptr : shares_.Join(spec.client, 1000);
+    loop_.Submit(id, std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos,
+                                                  std::move(share)));
     return recorder;
   }
   void RunUntilIdle() {
@@ -160,6 +162,7 @@ class EngineLoopTest : public testing::Test {
   FakeRunner runner_;
   int num_device_failures_ = 0;
   std::unique_ptr<KvStore> store_;
+  ClientShares shares_;
   DocumentDirectory directory_{{.max_documents = 2000}};
   EngineLoop loop_;
 };

@@ -149,6 +149,30 @@ TEST(Engine, AFullQueueRefusesBeforeTheEngineThreadHasLooked) {
   EXPECT_TRUE(engine->Submit(Spec(), std::make_shared<Recorder>()).ok());
 }
 
+TEST(Engine, OneClientLeavesPlacesInTheQueueToOthers) {
+  EngineOptions options = SmallOptions();
+  options.max_running_requests = 1;
+  options.max_queued_requests = 16;
+  const auto engine = Make(options);
+  const auto gate = std::make_shared<Gate>();
+  ASSERT_TRUE(engine->Submit(Spec(), gate).ok());
+  gate->WaitUntilReached();
+  const auto submit = [&](const std::string& client) {
+    GenerateSpec spec = Spec();
+    spec.client = client;
+    return engine->Submit(spec, std::make_shared<Recorder>()).status();
+  };
+  // One that could run, seven eighths of those that can wait.
+  for (int n = 0; n < 1 + 14; ++n) ASSERT_TRUE(submit("a").ok()) << n;
+  const absl::Status refused = submit("a");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.message(), testing::HasSubstr("15 requests of one client"));
+  EXPECT_TRUE(submit("b").ok());
+  gate->Open();
+  // When they have ended it may have as many again.
+  while (!submit("a").ok()) std::this_thread::yield();
+}
+
 // Again and again, because the engine thread takes the first of them while the others come.
 TEST(Engine, ABurstThatCanRunAndWaitIsNotRefused) {
   EngineOptions options = SmallOptions();

@@ -42,6 +42,8 @@ const Flag kFlags[] = {
     {"--log-level", "debug", "loud", FOLIO_GET(log_level)},
     {"--max-running-requests", "7", "0", FOLIO_GET(engine.max_running_requests)},
     {"--max-queued-requests", "7", "0", FOLIO_GET(engine.max_queued_requests)},
+    {"--max-queued-requests-per-client", "7", "-1",
+     FOLIO_GET(engine.max_queued_requests_per_client)},
     {"--max-context-tokens", "7", "0", FOLIO_GET(engine.max_context_tokens)},
     {"--max-new-tokens-limit", "7", "0", FOLIO_GET(max_new_tokens)},
     {"--max-documents", "7", "0", FOLIO_GET(engine.max_documents)},

@@ -92,6 +92,21 @@ TEST(Malformed, EveryMethodSaysSoAndCountsIt) {
   EXPECT_EQ(server.engine().num_running(), 0);
 }
 
+// Too long to be read by the threads of gRPC.
+TEST(Malformed, SoIsALongOneOfAnyMethod) {
+  TestServer server;
+  const auto channel = server.TcpChannel();
+  std::string bytes;
+  while (bytes.size() < 100'000) bytes += kNoField;
+  for (const MethodDescriptor* method : AllMethods()) {
+    SCOPED_TRACE(method->full_name());
+    RawCall call(channel, absl::StrCat("/", method->service()->full_name(), "/", method->name()));
+    call.Send(bytes);
+    ExpectMalformed(call.Finish(), method->input_type()->full_name());
+  }
+  EXPECT_EQ(server.engine().num_running(), 0);
+}
+
 TEST(Malformed, TextThatIsNotUtf8IsToo) {
   TestServer server;
   const auto channel = server.TcpChannel();

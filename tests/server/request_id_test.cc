@@ -54,6 +54,22 @@ TEST(RequestId, ComesBackWithAFailure) {
   EXPECT_EQ(call.Trailer(kKey), "mine");
 }
 
+TEST(RequestId, OfARequestThatIsTooLongToBeReadAtOnceComesBackToo) {
+  TestServer server;
+  v1::GenerateRequest request = AskAs("long-1");
+  request.set_prompt(std::string(100'000, 'x'));
+  Generate call(server.channel(), request);
+  EXPECT_EQ(call.Next().request_id(), "long-1");
+  server.engine().WaitForRequest(1);
+  server.engine().Emit(Completed(1), 1);
+  EXPECT_TRUE(call.Finish().ok());
+  EXPECT_EQ(call.Trailer(kKey), "long-1");
+  request.mutable_sampling()->set_temperature(-1);
+  Generate refused(server.channel(), request);
+  EXPECT_EQ(refused.Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_EQ(refused.Trailer(kKey), "long-1");
+}
+
 TEST(RequestId, OneThatTheServerMadeUpComesBackToo) {
   TestServer server;
   Generate call(server.channel(), Ask("hello"));

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace folio::server {
+
+// Who has sent a call, as far as turns and shares go: the address of the connection without its
+// port, of gRPC's name for a peer (grpc::ServerContextBase::peer). Behind a proxy all have its
+// address.
+std::string ClientOf(const std::string& peer);
+
+}  // namespace folio::server
