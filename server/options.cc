@@ -51,8 +51,10 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
                   "Bytes of --kv-dir for stored documents; 0: 45 % of what is free there")
       ->check(CLI::NonNegativeNumber)
       ->transform(kSize);
-  app->add_option("--step-tokens", engine->step_tokens,
-                  "Tokens in one engine step; 0: 512, on a GPU 2048")
+  app->add_option(
+         "--step-tokens", engine->step_tokens,
+         "Tokens in one engine step; 0: 64 for each thread, 128 to 512; with --kv-dir 512; on a "
+         "GPU 2048")
       ->check(kCount);
   app->add_option("--prefill-share-tokens", engine->prefill_share_tokens,
                   "Most tokens of a step for one prefill while others wait; 0: half of them")

@@ -21,14 +21,15 @@ bool Contains(std::span<const int32_t> values, int32_t value) {
 
 Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
                        const Tokenizer& tokenizer, std::span<const int32_t> eos_tokens,
-                       ClientShares::Share client_share)
+                       ClientShares::Share share)
     : spec(std::move(request)),
-      share(std::move(client_share)),
+      share_(std::move(share)),
       sink_(std::move(sink)),
       eos_tokens_(eos_tokens),
       detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),
       stops_(spec.stop.stop_strings) {
   sequence.generates = true;
+  sequence.share = share_.get();
   sequence.draw.sampling = &spec.sampling;
   if (spec.logprobs) sequence.draw.num_top_logprobs = spec.num_top_logprobs;
   if (WantsEvidence()) sequence.picks = std::make_shared<ChunkPicks>();

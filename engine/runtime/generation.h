@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
-#include "engine/runtime/client_shares.h"
 #include "engine/runtime/evidence.h"
 #include "engine/sampling/stop_criteria.h"
+#include "engine/sched/client_shares.h"
 #include "engine/sched/sequence.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -74,7 +74,6 @@ class Generation {
   // Of TakeTurns: requests of its client that are admitted or come before it.
   int turn = 0;
   GenerateSpec spec;
-  const ClientShares::Share share;
 
  private:
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
@@ -83,6 +82,7 @@ class Generation {
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,
                 std::optional<std::string> stop_string);
 
+  const ClientShares::Share share_;
   const std::shared_ptr<EventSink> sink_;
   const std::span<const int32_t> eos_tokens_;
   IncrementalDetokenizer detokenizer_;

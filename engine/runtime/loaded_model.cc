@@ -38,10 +38,19 @@ constexpr char kStoreDirectory[] = "store";
 // Logits of the scored rows of a step.
 constexpr int64_t kScoreLogitBytes = int64_t{64} << 20;
 
+// Where a step may have to read the whole cache from disk.
+constexpr int kStepTokensOverDisk = 512;
+
+// There is room for prefills beside as many answers as may run.
+int UsualStepTokens(const EngineOptions& options, const Backend& backend) {
+  const int least = options.kv_dir.empty() ? 0 : kStepTokensOverDisk;
+  return std::max({backend.usual_step_rows(), 2 * options.max_running_requests, least});
+}
+
 absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const LoadedModel& model) {
   SchedulerOptions sizes;
   sizes.step_tokens =
-      options.step_tokens == 0 ? model.backend->usual_step_rows() : options.step_tokens;
+      options.step_tokens == 0 ? UsualStepTokens(options, *model.backend) : options.step_tokens;
   sizes.prefill_share_tokens = options.prefill_share_tokens == 0
                                    ? std::max(1, sizes.step_tokens / 2)
                                    : options.prefill_share_tokens;

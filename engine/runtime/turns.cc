@@ -7,13 +7,13 @@ namespace {
 
 void CountNone(const std::list<Generation*>& requests) {
   for (const Generation* request : requests) {
-    if (request->share != nullptr) request->share->count = 0;
+    if (request->sequence.share != nullptr) request->sequence.share->count = 0;
   }
 }
 
 // The requests of its client that were counted before.
 int CountIn(const Generation& request) {
-  return request.share == nullptr ? 0 : request.share->count++;
+  return request.sequence.share == nullptr ? 0 : request.sequence.share->count++;
 }
 
 void CountAll(const std::list<Generation*>& requests) {
@@ -33,16 +33,16 @@ void TakeTurns(std::initializer_list<const std::list<Generation*>*> admitted,
 }
 
 Generation* WhoGivesWay(const Generation& request, const std::list<Generation*>& running) {
-  if (request.share == nullptr) return nullptr;
-  request.share->count = 0;
+  if (request.sequence.share == nullptr) return nullptr;
+  request.sequence.share->count = 0;
   CountNone(running);
   CountAll(running);
-  if (request.share->count > 0) return nullptr;
+  if (request.sequence.share->count > 0) return nullptr;
   Generation* gives_way = nullptr;
   int most = 2;
   for (Generation* one : running) {
-    if (one->share == nullptr || one->share->count < most) continue;
-    most = one->share->count;
+    if (one->sequence.share == nullptr || one->sequence.share->count < most) continue;
+    most = one->sequence.share->count;
     gives_way = one;
   }
   return gives_way;

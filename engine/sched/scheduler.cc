@@ -72,6 +72,18 @@ void Scheduler::PlanDecodes(int* budget) {
   }
 }
 
+std::vector<ScheduledTokens*>::iterator Scheduler::PutTurnsFirst() {
+  for (const ScheduledTokens* part : shortest_) {
+    if (part->sequence->share != nullptr) part->sequence->share->count = 0;
+  }
+  auto others = shortest_.begin();
+  for (auto it = shortest_.begin(); it != shortest_.end(); ++it) {
+    ClientShare* const client = (*it)->sequence->share;
+    if (client == nullptr || client->count++ == 0) std::rotate(others++, it, it + 1);
+  }
+  return others;
+}
+
 void Scheduler::PlanPrefills(int budget) {
   const size_t num_decodes = step_.size();
   for (Sequence* sequence : running_) {
@@ -82,7 +94,6 @@ void Scheduler::PlanPrefills(int budget) {
   if (first == step_.end()) return;
   // Alone in the step, a prefill may have all of it.
   const int64_t share = step_.size() == 1 ? budget : options_.prefill_share_tokens;
-  const int64_t fair = std::max<int64_t>(1, budget / (step_.end() - first));
   shortest_.clear();
   for (auto it = first; it != step_.end(); ++it) shortest_.push_back(&*it);
   std::stable_sort(shortest_.begin(), shortest_.end(), [](auto* a, auto* b) {
@@ -98,7 +109,13 @@ void Scheduler::PlanPrefills(int budget) {
     budget -= tokens;
     if (scores) score_rows -= tokens;
   };
-  for (ScheduledTokens* part : shortest_) give(part, std::min(fair, share));
+  const auto give_fairly = [&](auto begin, auto end) {
+    const int64_t fair = begin == end ? 0 : std::max<int64_t>(1, budget / (end - begin));
+    for (auto it = begin; it != end; ++it) give(*it, std::min(fair, share));
+  };
+  const auto others = PutTurnsFirst();
+  give_fairly(shortest_.begin(), others);
+  give_fairly(others, shortest_.end());
   for (auto it = first; it != step_.end(); ++it) give(&*it, share);
   std::erase_if(step_, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
 }

@@ -62,11 +62,12 @@ class Scheduler {
   // Stops scheduling a sequence but keeps its cache: a finished document.
   void Retire(Sequence* sequence);
 
-  // The next step: one token of every decoding sequence first, then prefills, the one with the
-  // least left first, each with a fair part of the token budget; what is left over goes to the
-  // oldest. Pages for all tokens are allocated, and what else the step needs is reserved; a
-  // sequence that gets none is left out of the step and put into failures(). Empty if there is
-  // nothing to run. Valid until the next call; needs no host memory but for what it provides.
+  // The next step: one token of every decoding sequence first, then prefills. Of those each client
+  // has a turn first, for the one with the least left; then come the others. Each has a fair part
+  // of the token budget, and what is left over goes to the oldest. Pages for all tokens are
+  // allocated, and what else the step needs is reserved; a sequence that gets none is left out of
+  // the step and put into failures(). Empty if there is nothing to run. Valid until the next call;
+  // needs no host memory but for what it provides.
   struct Failure {
     Sequence* sequence = nullptr;
     absl::Status status;
@@ -88,6 +89,8 @@ class Scheduler {
   void PlanDecodes(int* budget);
   absl::Status Provide(const ScheduledTokens& part, bool first);
   void PlanPrefills(int budget);
+  // Moves the first one of each client to the front of shortest_; returns where the others begin.
+  std::vector<ScheduledTokens*>::iterator PutTurnsFirst();
 
   const SchedulerOptions options_;
   KvStore* const store_;

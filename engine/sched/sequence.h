@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/kv/kv_store.h"
+#include "engine/sched/client_shares.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/request.h"
 
@@ -36,6 +37,8 @@ struct Sequence {
   int64_t num_prompt = 0;
   // Upper bound of num_known, for the reservation.
   int64_t max_tokens = 0;
+  // Of its client, which outlives it; null: nobody else's tokens are its client's.
+  ClientShare* share = nullptr;
   // Not to be scheduled for now (a document whose uploader is gone, an answer that nobody reads).
   bool paused = false;
 

@@ -96,6 +96,27 @@ TEST_F(SchedulerTest, ManyPromptsShareTheStepAndNoneStarves) {
   EXPECT_EQ(total, 64);
 }
 
+TEST_F(SchedulerTest, TheManyPromptsOfOneClientDoNotHoldUpTheOneOfAnother) {
+  ClientShare many;
+  ClientShare one;
+  std::vector<Sequence*> all;
+  for (int i = 0; i < 20; ++i) {
+    all.push_back(Admit(500 - i));
+    all.back()->share = &many;
+  }
+  Step();
+  Sequence* only = Admit(30);
+  only->share = &one;
+  const auto step = Step();
+  EXPECT_EQ(TokensOf(step, only), 30);
+  EXPECT_TRUE(only->decoding());
+  // The one with the least left has its client's turn, the others have the rest.
+  EXPECT_GT(TokensOf(step, all.back()), 20);
+  int total = 30;
+  for (Sequence* sequence : all) total += TokensOf(step, sequence);
+  EXPECT_EQ(total, 64);
+}
+
 TEST_F(SchedulerTest, AdmitsOnlyWithTheWholeMemoryReserved) {
   Sequence* big = Add(16 * 990, 0);
   EXPECT_TRUE(scheduler_.Admit(big));

@@ -11,7 +11,7 @@ namespace folio {
 // What the requests of one client have in common.
 struct ClientShare {
   int num_requests = 0;  // of ClientShares
-  int count = 0;         // of turns.cc, engine thread only
+  int count = 0;         // of who puts sequences in turns, between two calls; engine thread only
 };
 
 // Counts the requests of each client, so that one does not take all places of the queue. Outlives

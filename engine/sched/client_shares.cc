@@ -1,4 +1,4 @@
-#include "engine/runtime/client_shares.h"
+#include "engine/sched/client_shares.h"
 
 #include <algorithm>
 
