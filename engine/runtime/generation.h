@@ -7,9 +7,9 @@
 #include <span>
 #include <string>
 
+#include "engine/base/client_shares.h"
 #include "engine/runtime/evidence.h"
 #include "engine/sampling/stop_criteria.h"
-#include "engine/sched/client_shares.h"
 #include "engine/sched/sequence.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
 #include "engine/tokenizer/tokenizer.h"

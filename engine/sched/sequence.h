@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/base/client_shares.h"
 #include "engine/kv/kv_store.h"
-#include "engine/sched/client_shares.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/request.h"
 

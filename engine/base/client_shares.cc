@@ -1,4 +1,4 @@
-#include "engine/sched/client_shares.h"
+#include "engine/base/client_shares.h"
 
 #include <algorithm>
 
