@@ -125,11 +125,11 @@ class EngineLoop {
   // Documents and requests, in this order but for kMaxTimesPassed requests that fit.
   void AdmitDocuments();
   void AdmitWaiting();
-  // Takes the place of one request of a client that has several, if this one's client has none.
-  // That one goes on where it was when a place is free again, before all that wait.
-  bool TakePlaceFor(const Generation& generation);
   Admission TryAdmit(Generation* generation);
   Admission TryAdmitRequest(Generation* generation);
+  // In the place of one request of a client that has several, if this one's client has none. That
+  // one goes on where it was when a place is free again, before all that wait.
+  Admission TryAdmitInstead(Generation* generation);
   // What a request that waits has to reserve next: for the rendition that it waits for, or itself.
   int64_t BytesLacking(const Generation& generation) const;
   // Of a request that does not fit though no other one runs.

@@ -185,12 +185,17 @@ void EngineLoop::AdmitRequests() {
   AdmitWaiting();
 }
 
-bool EngineLoop::TakePlaceFor(const Generation& generation) {
-  Generation* const gives_way = WhoGivesWay(generation, running_);
-  if (gives_way == nullptr) return false;
+EngineLoop::Admission EngineLoop::TryAdmitInstead(Generation* generation) {
+  Generation* const gives_way = WhoGivesWay(*generation, running_);
+  if (gives_way == nullptr) return Admission::kNoPlace;
   Move(gives_way, &running_, &returning_);
-  gives_way->sequence.paused = true;
-  return true;
+  const Admission admission = TryAdmit(generation);
+  if (admission == Admission::kAdmitted) {
+    gives_way->sequence.paused = true;
+  } else {
+    Move(gives_way, &returning_, &running_);
+  }
+  return admission;
 }
 
 void EngineLoop::AdmitWaiting() {
@@ -201,9 +206,7 @@ void EngineLoop::AdmitWaiting() {
     if (times_uploads_passed_ >= kMaxTimesPassed && SomethingRuns()) break;
     Generation* generation = *it++;
     Admission admission = TryAdmit(generation);
-    if (admission == Admission::kNoPlace && TakePlaceFor(*generation)) {
-      admission = TryAdmit(generation);
-    }
+    if (admission == Admission::kNoPlace) admission = TryAdmitInstead(generation);
     if (admission == Admission::kNoPlace) break;
     if (admission == Admission::kFailed) continue;
     if (admission == Admission::kNotYet) {

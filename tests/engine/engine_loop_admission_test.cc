@@ -154,6 +154,19 @@ TEST_F(ClientsTakeTurns, WhoHasOnePlaceKeepsIt) {
   EXPECT_TRUE(later->completed().has_value());
 }
 
+TEST_F(ClientsTakeTurns, NobodyGivesWayToWhatHasNoMemory) {
+  const auto many = SubmitMany("many", kPlaces, 20);
+  loop_.RunStep();
+  GenerateSpec large = Spec(99 * 16, 2);
+  large.client = "large";
+  const auto later = Submit(++last_id_, std::move(large));
+  for (int step = 1; step < 20; ++step) loop_.RunStep();
+  for (const auto& recorder : many) EXPECT_TRUE(recorder->ended());
+  EXPECT_FALSE(later->ended());
+  RunUntilIdle();
+  EXPECT_TRUE(later->completed().has_value()) << later->status();
+}
+
 TEST_F(ClientsTakeTurns, WhoGaveWayGoesOnBeforeAllThatWait) {
   const auto a = SubmitMany("a", kPlaces + 1, 10);
   loop_.RunStep();
