@@ -62,11 +62,12 @@ std::vector<Collector> Answers(std::unique_ptr<Backend> backend) {
   options.kv_dtype = "fp32";
   options.kv_bytes = int64_t{64} << 20;
   options.max_running_requests = 16;
+  options.step_tokens = 512;
   const auto model = LoadModel(options, /*tokenizer_required=*/true, std::move(backend));
   EXPECT_TRUE(model.ok()) << model.status();
   TransformerRunner runner((*model)->transformer.get());
   DocumentDirectory directory({});
-  EngineLoop loop({.scheduler = {512, 256, 64},
+  EngineLoop loop({.scheduler = {options.step_tokens, 256, 64},
                    .model = (*model)->attention,
                    .max_running_requests = 16,
                    .vocab_size = (*model)->config.shape.vocab_size},

@@ -67,7 +67,7 @@ TEST(PromptPool, ClientsTakeTurns) {
   PromptPool pool;
   std::promise<void> release;
   const std::shared_future<void> released = release.get_future().share();
-  pool.Post(Lane::kLong, "a", {[released] { released.wait(); }, Ignore});
+  pool.Post(Lane::kLong, "first", {[released] { released.wait(); }, Ignore});
   std::vector<std::string> order;
   const auto post = [&](const std::string& client, const std::string& name) {
     pool.Post(Lane::kLong, client, {[&order, name] { order.push_back(name); }, Ignore});
