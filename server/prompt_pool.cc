@@ -11,7 +11,7 @@ namespace folio::server {
 namespace {
 
 // Of the thread for long work (setpriority): where processors are short, steps and short calls go
-// first. Text becomes tokens about a hundred times faster than tokens become KV on the same cores.
+// first. Text becomes tokens much faster than tokens become KV.
 constexpr int kNiceOfLongWork = 10;
 
 void Run(const PromptPool::Task& task) {
