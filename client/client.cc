@@ -28,6 +28,16 @@ void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
 }
 
+// The document that a request is about, by which balancers choose a server; or empty.
+template <typename Request>
+std::string DocumentOf(const Request& request) {
+  if constexpr (requires { request.document_id(); }) return request.document_id();
+  return "";
+}
+std::string DocumentOf(const v1::EstimateRequest& request) {
+  return request.request().document().document_id();
+}
+
 // Makes one unary call: `method` of `stub`, cancellable, with a deadline, and with the document
 // that it is about, if it is about one, in its metadata.
 template <typename Stub, typename Request, typename Response>
@@ -37,7 +47,7 @@ absl::Status CallUnary(Stub& stub,
                        const CallOptions& options, const Request& request, Response* response) {
   grpc::ClientContext context;
   SetDeadline(std::min(options.timeout, kUnaryTimeout), &context);
-  if constexpr (requires { request.document_id(); }) NameDocument(request.document_id(), &context);
+  NameDocument(DocumentOf(request), &context);
   const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
   return FromGrpcStatus((stub.*method)(&context, request, response));
 }
@@ -46,6 +56,7 @@ absl::Status CallUnary(Stub& stub,
 
 struct Client::Stubs {
   using Control = v1::Control::StubInterface;
+  using Inference = v1::Inference::StubInterface;
   using Documents = v1::Documents::StubInterface;
   using Text = v1::Text::StubInterface;
 
@@ -217,6 +228,15 @@ absl::StatusOr<v1::Document> Client::WatchDocument(
   const grpc::Status status = stream->Finish();
   if (!status.ok()) return FromGrpcStatus(status);
   return document;
+}
+
+absl::StatusOr<v1::EstimateResponse> Client::Estimate(const v1::EstimateRequest& request,
+                                                      const CallOptions& options) {
+  v1::EstimateResponse response;
+  const absl::Status status =
+      CallUnary(*stubs_->inference, &Stubs::Inference::Estimate, options, request, &response);
+  if (!status.ok()) return status;
+  return response;
 }
 
 absl::StatusOr<std::vector<uint32_t>> Client::Tokenize(const std::string& text, bool add_bos,

@@ -73,6 +73,10 @@ class Client {
   absl::Status Score(const v1::ScoreHeader& header, NextPart next_part, const CallOptions& options,
                      absl::FunctionRef<void(const v1::ScoreEvent&)> on_event);
 
+  // What a request or a document would take of the server's KV cache.
+  absl::StatusOr<v1::EstimateResponse> Estimate(const v1::EstimateRequest& request,
+                                                const CallOptions& options = {});
+
   // See upload_options.h.
   absl::StatusOr<v1::Document> UploadDocument(const DocumentSource& source,
                                               const UploadOptions& options,

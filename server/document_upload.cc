@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/short_for_now.h"
@@ -24,34 +25,39 @@ std::string FreshToken() {
 
 DocumentUpload::DocumentUpload(std::string name, std::string given_token, Surroundings surroundings)
     : DocumentUpload(std::move(name), given_token.empty() ? FreshToken() : std::move(given_token),
-                     std::time(nullptr), std::move(surroundings)) {}
+                     std::time(nullptr), 0, std::move(surroundings)) {}
 
 DocumentUpload::DocumentUpload(const StoredText& stored, Surroundings surroundings)
     : DocumentUpload(stored.name, stored.upload_token,
                      static_cast<std::time_t>(stored.created_us / kMicroseconds),
-                     std::move(surroundings)) {
-  MutexLock lock(&mu_);
-  size_bytes_ = static_cast<uint64_t>(stored.num_bytes);
-}
+                     static_cast<uint64_t>(stored.num_bytes), std::move(surroundings)) {}
 
 DocumentUpload::DocumentUpload(std::string name, std::string its_token, std::time_t created,
-                               Surroundings surroundings)
+                               uint64_t text_bytes, Surroundings surroundings)
     : display_name(std::move(name)),
       token(std::move(its_token)),
       create_time(created),
       surroundings_(std::move(surroundings)),
-      text_(surroundings_.tokenizer),
+      text_(surroundings_.tokenizer, text_bytes),
       held_text_(*surroundings_.memory->Take(0)),
-      last_byte_(surroundings_.clock()) {}
+      begun_(text_bytes > 0),
+      last_byte_(surroundings_.clock()),
+      size_bytes_(text_bytes),
+      awaits_stored_tokens_(text_bytes > 0) {}
 
 StoredText DocumentUpload::stored_text() const {
-  return {display_name, token, int64_t{create_time} * kMicroseconds,
-          static_cast<int64_t>(size_bytes())};
+  StoredText stored;
+  stored.name = display_name;
+  stored.upload_token = token;
+  stored.created_us = int64_t{create_time} * kMicroseconds;
+  return stored;
 }
 
 void DocumentUpload::OnTokensRead(std::span<const int32_t> tokens) {
   MutexLock lock(&mu_);
-  if (num_tokens_ == 0) NoteOffsets(tokens);
+  if (!std::exchange(awaits_stored_tokens_, false)) return;
+  NoteOffsets(tokens);
+  NoteOffsets(std::exchange(later_tokens_, {}));
 }
 
 bool DocumentUpload::HasToken(std::string_view other) const {
@@ -95,7 +101,11 @@ void DocumentUpload::NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) 
   MutexLock lock(&mu_);
   last_byte_ = surroundings_.clock();
   size_bytes_ += num_bytes;
-  NoteOffsets(*tokens);
+  if (awaits_stored_tokens_) {
+    later_tokens_.insert(later_tokens_.end(), tokens->begin(), tokens->end());
+  } else {
+    NoteOffsets(*tokens);
+  }
 }
 
 void DocumentUpload::NoteOffsets(std::span<const int32_t> tokens) {

@@ -41,7 +41,7 @@ class DocumentUpload final : public DocumentAttachment {
   };
   // An empty token is replaced by a random one.
   DocumentUpload(std::string name, std::string token, Surroundings surroundings);
-  // Of a document that was stored, whose text is whole.
+  // Of a document that was stored. If its text is not whole, it goes on behind what is there.
   DocumentUpload(const StoredText& stored, Surroundings surroundings);
 
   StoredText stored_text() const override;
@@ -71,6 +71,9 @@ class DocumentUpload final : public DocumentAttachment {
   absl::StatusOr<std::vector<int32_t>> Add(std::string_view part) FOLIO_REQUIRES(work_mu);
   absl::StatusOr<std::vector<int32_t>> Finish() FOLIO_REQUIRES(work_mu);
 
+  // Of the text so far, what has become tokens: whatever follows, they stay as they are.
+  uint64_t tokenised_bytes() const FOLIO_REQUIRES(work_mu) { return text_.text_offset(); }
+
   // Whether `other` is the token, in a time that does not tell how much of it is right.
   bool HasToken(std::string_view other) const;
 
@@ -96,18 +99,22 @@ class DocumentUpload final : public DocumentAttachment {
   // Puts BOS in front of the first tokens and notes where they begin.
   void NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) FOLIO_REQUIRES(work_mu);
   void NoteOffsets(std::span<const int32_t> tokens) FOLIO_REQUIRES(mu_);
-  DocumentUpload(std::string name, std::string token, std::time_t created,
+  // With the first `text_bytes` of its text.
+  DocumentUpload(std::string name, std::string token, std::time_t created, uint64_t text_bytes,
                  Surroundings surroundings);
 
   const Surroundings surroundings_;
   StreamingTokenizer text_ FOLIO_GUARDED_BY(work_mu);
   MemoryBudget::Share held_text_ FOLIO_GUARDED_BY(work_mu);
-  bool begun_ FOLIO_GUARDED_BY(work_mu) = false;
+  bool begun_ FOLIO_GUARDED_BY(work_mu);
 
   // Held for a moment, within work_mu or alone.
   mutable Mutex mu_;
   SteadyTime last_byte_ FOLIO_GUARDED_BY(mu_);
-  uint64_t size_bytes_ FOLIO_GUARDED_BY(mu_) = 0;
+  uint64_t size_bytes_ FOLIO_GUARDED_BY(mu_);
+  // The first tokens were stored and have not been read; those that came since.
+  bool awaits_stored_tokens_ FOLIO_GUARDED_BY(mu_);
+  std::vector<int32_t> later_tokens_ FOLIO_GUARDED_BY(mu_);
   int64_t num_tokens_ FOLIO_GUARDED_BY(mu_) = 0;
   uint64_t num_piece_bytes_ FOLIO_GUARDED_BY(mu_) = 0;  // text of the tokens so far
   // Of every kOffsetStride-th token.

@@ -43,19 +43,9 @@ std::chrono::system_clock::time_point DeadlineOf(const grpc::CallbackServerConte
   return deadline.tv_sec < kLast.count() ? rpc.deadline() : Time::max();
 }
 
-// Of a request until its tokens are known: the message, and what makes them of it.
-int64_t MemoryFor(const v1::GenerateRequest& request, const Tokenizer& tokenizer) {
-  const v1::DocumentQuery& question = request.document();
-  const auto num_ids = static_cast<size_t>(request.prompt_token_ids().ids_size()) +
-                       static_cast<size_t>(question.token_ids().ids_size());
-  const size_t text_bytes = request.prompt().size() + question.text().size();
-  return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * num_ids +
-                              tokenizer.encode_bytes_per_byte() * text_bytes);
-}
-
 // At most, for one that is not read: it may be text or, in each byte, an id.
 int64_t MemoryFor(const Incoming<v1::GenerateRequest>& incoming, const Tokenizer& tokenizer) {
-  if (incoming.is_read()) return MemoryFor(incoming.message(), tokenizer);
+  if (incoming.is_read()) return MemoryToRead(incoming.message(), tokenizer);
   constexpr size_t kOfId = sizeof(uint32_t) + sizeof(int32_t);
   const size_t most = 1 + std::max(kOfId, tokenizer.encode_bytes_per_byte());
   return static_cast<int64_t>(most * incoming.bytes());
@@ -176,7 +166,7 @@ grpc::Status GenerateCall::Read(GenerateQuestion* question) {
   if (grpc::Status bad = incoming_->Read(); !bad.ok()) return bad;
   const v1::GenerateRequest& request = incoming_->message();
   if (!was_read) Note(request);
-  memory_.ShrinkTo(MemoryFor(request, context_->engine()->tokenizer()));
+  memory_.ShrinkTo(MemoryToRead(request, context_->engine()->tokenizer()));
   const auto interrupt = [this] { return end_reason().value_or(absl::OkStatus()); };
   const grpc::Status read =
       ReadGenerateRequest(request, *context_->engine(), context_->options, interrupt, question);

@@ -104,6 +104,15 @@ grpc::Status FindDocument(const std::string& id, const Engine& engine, GenerateQ
 
 }  // namespace
 
+int64_t MemoryToRead(const v1::GenerateRequest& request, const Tokenizer& tokenizer) {
+  const v1::DocumentQuery& question = request.document();
+  const auto num_ids = static_cast<size_t>(request.prompt_token_ids().ids_size()) +
+                       static_cast<size_t>(question.token_ids().ids_size());
+  const size_t text_bytes = request.prompt().size() + question.text().size();
+  return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * num_ids +
+                              tokenizer.encode_bytes_per_byte() * text_bytes);
+}
+
 grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
                                  const ServerOptions& options, const Interrupt& interrupt,
                                  GenerateQuestion* question) {

@@ -291,11 +291,19 @@ void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {
     out->mutable_timings()->set_tokens_per_second(
         static_cast<double>(completed.usage.completion_tokens - 1) / timings.decode_seconds);
   }
-  const MemoryReceipt& memory = completed.memory;
-  out->mutable_memory()->set_device_kv_bytes_peak(memory.device_kv_bytes_peak);
-  out->mutable_memory()->set_shared_kv_bytes(memory.shared_kv_bytes);
-  out->mutable_memory()->set_summary_bytes_peak(memory.summary_bytes_peak);
-  out->mutable_memory()->set_attended_tokens_mean(memory.attended_tokens_mean);
+  ToProto(completed.memory, out->mutable_memory());
+}
+
+void ToProto(const MemoryReceipt& receipt, v1::MemoryReceipt* out) {
+  out->set_device_kv_bytes_peak(static_cast<uint64_t>(receipt.device_kv_bytes_peak));
+  out->set_disk_kv_bytes_peak(static_cast<uint64_t>(receipt.disk_kv_bytes_peak));
+  out->set_shared_kv_bytes(static_cast<uint64_t>(receipt.shared_kv_bytes));
+  out->set_summary_bytes_peak(static_cast<uint64_t>(receipt.summary_bytes_peak));
+  out->set_attended_tokens_mean(receipt.attended_tokens_mean);
+  out->set_slice_hits(static_cast<uint64_t>(receipt.slice_hits));
+  out->set_slice_misses(static_cast<uint64_t>(receipt.slice_misses));
+  out->set_disk_read_bytes(static_cast<uint64_t>(receipt.disk_read_bytes));
+  out->set_disk_wait_seconds(receipt.disk_wait_seconds);
 }
 
 void ToProto(const DocumentInfo& info, v1::Document* document) {
@@ -306,7 +314,8 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   document->set_prefilled_tokens(static_cast<uint64_t>(info.prefilled_tokens));
   *document->mutable_strategy() = ToProto(info.attention.strategy);
   *document->mutable_position() = ToProto(info.attention.position);
-  document->set_device_kv_bytes(static_cast<uint64_t>(info.kv_bytes));
+  document->set_device_kv_bytes(static_cast<uint64_t>(info.device_kv_bytes));
+  document->set_disk_kv_bytes(static_cast<uint64_t>(info.disk_kv_bytes));
   document->set_summary_bytes(static_cast<uint64_t>(info.summary_bytes));
   document->set_saved(info.saved);
   document->set_stored_bytes(static_cast<uint64_t>(info.stored_bytes));
@@ -318,6 +327,7 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   ToProto(info.attributes, document);
   if (info.state == DocumentState::kUploading) {
     document->mutable_expire_time()->set_seconds(upload.expire_time());
+    document->set_saved_size_bytes(static_cast<uint64_t>(info.saved_text_bytes));
   } else if (info.state != DocumentState::kPrefilling) {
     SetExpireTime(info.attributes, document);
   }

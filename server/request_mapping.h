@@ -37,6 +37,7 @@ void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer,
              const DocumentUpload* document, v1::GenerateEvent* event);
 v1::LayerEvidence ToProto(const EvidenceEvent& evidence, size_t layer);
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
+void ToProto(const MemoryReceipt& receipt, v1::MemoryReceipt* out);
 
 // REQUIRES: a document that the server has opened.
 void ToProto(const DocumentInfo& info, v1::Document* document);

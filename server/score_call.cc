@@ -273,10 +273,7 @@ void ScoreCall::OnCompleted(const CompletedEvent& completed) {
   v1::ScoreCompleted* out = event.mutable_completed();
   out->set_num_tokens(static_cast<uint64_t>(completed.usage.prompt_tokens));
   out->set_log_likelihood(log_likelihood_);
-  out->mutable_memory()->set_device_kv_bytes_peak(
-      static_cast<uint64_t>(completed.memory.device_kv_bytes_peak));
-  out->mutable_memory()->set_summary_bytes_peak(
-      static_cast<uint64_t>(completed.memory.summary_bytes_peak));
+  ToProto(completed.memory, out->mutable_memory());
   writes_.Push(std::move(event));
   writes_.Finish(grpc::Status::OK);
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/document_calls.h"
+#include "server/estimate_call.h"
 #include "server/generate_call.h"
 #include "server/methods.h"
 #include "server/request_mapping.h"
@@ -153,6 +154,8 @@ InferenceService::InferenceService(ServiceContext* context) {
       ServerStreamingMethod<GenerateCall, v1::GenerateRequest, v1::GenerateEvent>(context));
   MarkMethodCallback(IndexOf("folio.v1.Inference.Score"),
                      BidiMethod<ScoreCall, v1::ScoreRequest, v1::ScoreEvent>(context));
+  MarkMethodCallback(IndexOf("folio.v1.Inference.Estimate"),
+                     UnaryMethod(context, "Estimate", RunEstimate));
 }
 
 DocumentsService::DocumentsService(ServiceContext* context) {

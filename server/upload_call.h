@@ -70,7 +70,9 @@ class UploadCall final
   // Why the document takes no more of the upload, if so; `request` is what was sent.
   grpc::Status CheckUploading(const std::string& request) const;
   // Hands tokens to the engine. Bad text, or too much of it, fails the document.
-  grpc::Status Append(const std::string& field, absl::StatusOr<std::vector<int32_t>> tokens);
+  // Those of the text so far, up to `text_bytes`.
+  grpc::Status Append(const std::string& field, absl::StatusOr<std::vector<int32_t>> tokens,
+                      uint64_t text_bytes);
   // The text that came with `field` cannot become the document's. Ends the call, too.
   grpc::Status FailDocument(const std::string& field, const absl::Status& status);
 

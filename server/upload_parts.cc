@@ -153,11 +153,10 @@ grpc::Status UploadCall::CheckUploading(const std::string& request) const {
 }
 
 grpc::Status UploadCall::Append(const std::string& field,
-                                absl::StatusOr<std::vector<int32_t>> tokens) {
+                                absl::StatusOr<std::vector<int32_t>> tokens, uint64_t text_bytes) {
   if (!tokens.ok()) return FailDocument(field, tokens.status());
-  if (tokens->empty()) return grpc::Status::OK;
-  const absl::Status status =
-      context_->engine()->AppendToDocument(subject_->document, *std::move(tokens));
+  const absl::Status status = context_->engine()->AppendToDocument(
+      subject_->document, *std::move(tokens), static_cast<int64_t>(text_bytes));
   if (status.ok()) return grpc::Status::OK;
   if (absl::IsInvalidArgument(status)) return FailDocument(field, status);
   const grpc::Status why = CheckUploading(field);
@@ -199,7 +198,13 @@ grpc::Status UploadCall::OnChunk(const v1::DocumentChunk& chunk) {
   if (upload.part_open) return FailDocument("chunk.data", OutOfMemory());
   if (grpc::Status bad = CheckChunk(chunk); !bad.ok()) return bad;
   upload.part_open = true;
-  if (grpc::Status bad = Append("chunk.data", upload.Add(chunk.data())); !bad.ok()) return bad;
+  auto tokens = upload.Add(chunk.data());
+  const bool waits_for_more = tokens.ok() && tokens->empty();
+  const uint64_t text_bytes = upload.tokenised_bytes();
+  if (!waits_for_more) {
+    grpc::Status bad = Append("chunk.data", std::move(tokens), text_bytes);
+    if (!bad.ok()) return bad;
+  }
   upload.part_open = false;
   v1::UploadDocumentEvent event;
   event.mutable_ack()->set_next_offset(upload.size_bytes());
@@ -220,7 +225,7 @@ grpc::Status UploadCall::OnFinish(const v1::FinishUpload& finish) {
                     absl::StrCat("is ", finish.total_bytes(), ", received ", received));
   }
   upload.part_open = true;
-  if (grpc::Status bad = Append("finish", upload.Finish()); !bad.ok()) return bad;
+  if (grpc::Status bad = Append("finish", upload.Finish(), received); !bad.ok()) return bad;
   upload.part_open = false;
   {
     MutexLock lock(&mu_);

@@ -36,6 +36,7 @@ struct Command {
 
 Command AddAskCommand(CLI::App& root);
 Command AddDocsCommand(CLI::App& root);
+Command AddEstimateCommand(CLI::App& root);
 Command AddEvalCommand(CLI::App& root);
 Command AddInfoCommand(CLI::App& root);
 Command AddPlanCommand(CLI::App& root);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "client/strategy.h"
 
 namespace folio::cli {
 
@@ -30,6 +31,25 @@ std::string FormatSeconds(double seconds) {
   return absl::StrFormat("%d h %02d min", whole / 3600, whole % 3600 / 60);
 }
 
+namespace {
+
+// By tier.
+std::string FormatMemory(const v1::MemoryReceipt& memory) {
+  std::string text = FormatBytes(memory.device_kv_bytes_peak());
+  if (memory.disk_kv_bytes_peak() > 0) {
+    absl::StrAppend(&text, " and ", FormatBytes(memory.disk_kv_bytes_peak()), " on disk");
+  }
+  if (memory.shared_kv_bytes() > 0) {
+    absl::StrAppend(&text, " + ", FormatBytes(memory.shared_kv_bytes()), " shared");
+  }
+  if (memory.summary_bytes_peak() > 0) {
+    absl::StrAppend(&text, ", chunk summaries ", FormatBytes(memory.summary_bytes_peak()));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string FormatSummary(const v1::Completed& completed) {
   const v1::Usage& usage = completed.usage();
   const v1::Timings& timings = completed.timings();
@@ -38,14 +58,37 @@ std::string FormatSummary(const v1::Completed& completed) {
       "%d prompt tokens (%d cached), %d new tokens; first token after %s, %.1f tokens/s; KV %s",
       usage.prompt_tokens(), usage.cached_tokens(), usage.completion_tokens(),
       FormatSeconds(timings.time_to_first_token_seconds()), timings.tokens_per_second(),
-      FormatBytes(memory.device_kv_bytes_peak()));
-  if (memory.shared_kv_bytes() > 0) {
-    absl::StrAppend(&line, " + ", FormatBytes(memory.shared_kv_bytes()), " shared");
-  }
-  if (memory.summary_bytes_peak() > 0) {
-    absl::StrAppend(&line, ", chunk summaries ", FormatBytes(memory.summary_bytes_peak()));
+      FormatMemory(memory));
+  if (const uint64_t slices = memory.slice_hits() + memory.slice_misses(); slices > 0) {
+    absl::StrAppendFormat(
+        &line, "; %s read from disk, %.0f %% of slices were in memory",
+        FormatBytes(memory.disk_read_bytes()),
+        100.0 * static_cast<double>(memory.slice_hits()) / static_cast<double>(slices));
   }
   return line;
+}
+
+std::string FormatEstimate(const v1::EstimateResponse& estimate) {
+  std::string text = absl::StrFormat("%d prompt tokens, %d with the longest answer, under %s\n",
+                                     estimate.prompt_tokens(), estimate.total_tokens(),
+                                     client::MethodName(estimate.strategy()));
+  absl::StrAppend(&text, "KV: ", FormatMemory(estimate.memory()), "\n");
+  const v1::MemoryReceipt& document = estimate.document_memory();
+  if (document.device_kv_bytes_peak() + document.disk_kv_bytes_peak() > 0) {
+    absl::StrAppend(
+        &text, "KV of the document, to be prefilled or read first: ", FormatMemory(document), "\n");
+  }
+  switch (estimate.fit()) {
+    case v1::EstimateResponse::FIT_NOW:
+      absl::StrAppend(&text, "fits now\n");
+      break;
+    case v1::EstimateResponse::FIT_WHEN_IDLE:
+      absl::StrAppend(&text, "fits when nothing else runs: ", estimate.reason(), "\n");
+      break;
+    default:
+      absl::StrAppend(&text, "does not fit: ", estimate.reason(), "\n");
+  }
+  return text;
 }
 
 std::string FormatEvidence(const v1::Evidence& evidence) {

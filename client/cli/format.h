@@ -17,6 +17,9 @@ std::string FormatSeconds(double seconds);
 // One line after an answer: tokens, time to the first one, speed, memory.
 std::string FormatSummary(const v1::Completed& completed);
 
+// What a request or a document would take, in lines.
+std::string FormatEstimate(const v1::EstimateResponse& estimate);
+
 // One paragraph per span: where it lies, its part of the votes, the text.
 std::string FormatEvidence(const v1::Evidence& evidence);
 

@@ -217,6 +217,7 @@ void KvStore::FitSlots() {
 CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) const {
   const int64_t page = geometry_.page_tokens;
   CacheLayout layout;
+  layout.page_tokens = geometry_.page_tokens;
   layout.end_page = CeilDiv(num_tokens, page);
   if (plan.retention.window_tokens == kUnbounded) {
     const int64_t together = SealedTogether(plan, page);
@@ -231,7 +232,10 @@ CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) con
   if (NeedsQueries(plan.selection.scorer)) {
     layout.num_pending_queries = pending_rows_.NumFrames(std::min(chunk, num_tokens));
   }
-  layout.num_summaries = FramesPerSummaryTile(plan.selection) * CeilDiv(num_tokens / chunk, kTile);
+  layout.tile_tokens = chunk * kTile;
+  layout.tile_summaries = FramesPerSummaryTile(plan.selection);
+  layout.num_summaries = layout.tile_summaries * CeilDiv(num_tokens / chunk, kTile);
+  layout.open_summary = layout.tile_summaries * (num_tokens / layout.tile_tokens);
   return layout;
 }
 
@@ -330,28 +334,6 @@ SliceMemory KvStore::page_memory() const {
           .slice_bytes = slots_->slot_bytes(),
           .slots = slots_->table(),
           .slices_per_frame = geometry_.num_slices()};
-}
-
-int64_t KvStore::used_page_bytes() const {
-  return frames_->used_bytes() + (tiered() ? slots_->used_slots() * slots_->slot_bytes() : 0);
-}
-
-int64_t KvStore::used_home_bytes() const {
-  return tiered() ? tiered_->home_frames() * page_bytes_ : 0;
-}
-
-int64_t KvStore::OwnPageBytes(const SequenceKv& kv) const {
-  const int64_t num_pages = static_cast<int64_t>(kv.pages.size()) - kv.num_shared_pages;
-  return num_pages * page_bytes_ + static_cast<int64_t>(kv.sinks.size()) * frames_->frame_bytes();
-}
-
-int64_t KvStore::SharedPageBytes(const SequenceKv& kv) const {
-  return kv.num_shared_pages * page_bytes_;
-}
-
-int64_t KvStore::SummaryBytes(const SequenceKv& kv) const {
-  return static_cast<int64_t>(kv.summaries.size()) * summaries_->frame_bytes() +
-         static_cast<int64_t>(kv.pending_queries.size()) * frames_->frame_bytes();
 }
 
 }  // namespace folio

@@ -35,6 +35,7 @@ struct SequenceKv {
 
 // Which frames a sequence has whose first so many tokens are in the cache.
 struct CacheLayout {
+  int page_tokens = 0;
   // Pages [first_page, open_page) are sealed, [open_page, end_page) open.
   int64_t first_page = 0;
   int64_t open_page = 0;
@@ -42,8 +43,25 @@ struct CacheLayout {
   int64_t num_sinks = 0;
   int64_t num_pending_queries = 0;
   int64_t num_summaries = 0;
+  // Summaries come in tiles of some chunks; those before open_summary never change.
+  int64_t tile_tokens = 0;
+  int tile_summaries = 0;
+  int64_t open_summary = 0;
 
   bool operator==(const CacheLayout&) const = default;
+};
+
+// What a sequence takes of the cache.
+struct KvFootprint {
+  // Of its own: pages that stay in memory, with the sinks; and those that lie in the second tier.
+  int64_t device_bytes = 0;
+  int64_t disk_bytes = 0;
+  // Pages of the sequence that it was forked from.
+  int64_t shared_bytes = 0;
+  // Chunk summaries, and queries that wait for their chunk to complete.
+  int64_t summary_bytes = 0;
+
+  bool operator==(const KvFootprint&) const = default;
 };
 
 // A second tier, for pages.
@@ -112,11 +130,16 @@ class KvStore {
   // Frees everything; `kv` is empty afterwards.
   void Release(SequenceKv* kv);
 
-  // Bytes of pages and sinks of a sequence: its own, and those of the sequence it was forked from.
-  int64_t OwnPageBytes(const SequenceKv& kv) const;
-  int64_t SharedPageBytes(const SequenceKv& kv) const;
-  // Bytes of chunk summaries and of queries waiting for their chunk to complete.
-  int64_t SummaryBytes(const SequenceKv& kv) const;
+  KvFootprint FootprintOf(const SequenceKv& kv) const;
+  // The most of each that a sequence has after a step, if each step computes as much of its prompt
+  // as it can. Any thread.
+  struct Growth {
+    int64_t shared_tokens = 0;  // came with the fork
+    int64_t prompt_tokens = 0;  // with these
+    int64_t total_tokens = 0;
+    int64_t step_tokens = 0;
+  };
+  KvFootprint LargestFootprint(const AttentionPlan& plan, const Growth& growth) const;
 
   const KvGeometry& geometry() const { return geometry_; }
   SliceMemory page_memory() const;
@@ -150,6 +173,18 @@ class KvStore {
   // Grows `frames` to `count` entries and makes those from `first_written` on private.
   absl::Status GrowPrivate(Frames* pool, int64_t count, int64_t first_written,
                            std::vector<FrameId>* frames);
+  struct FrameCounts {
+    int64_t pages = 0;
+    int64_t shared_pages = 0;  // the first of them
+    int64_t sealed_pages = 0;
+    int64_t sinks = 0;
+    int64_t summaries = 0;
+    int64_t pending_queries = 0;
+  };
+  KvFootprint FootprintOf(const FrameCounts& frames) const;
+  // Of a sequence whose first so many tokens are in the cache.
+  KvFootprint FootprintAt(const AttentionPlan& plan, int64_t num_tokens,
+                          int64_t shared_tokens) const;
   // Frames that a sequence holds at once.
   struct Needs {
     int64_t pages = 0;

@@ -44,6 +44,9 @@ TierMover::Batch TierMover::Start(std::span<const SliceKey> slices, bool all) {
     if (!slots_->Contains(slice)) break;
     batch.slices.push_back(slice);
     batch.frames.push_back(key.frame);
+    Counts& reader = Reader(key.reader);
+    ++reader.misses;
+    --reader.hits;  // Need counts it as one
     reads.push_back({key.frame, key.layer * kv_heads_ + key.kv_head, slots_->At(slice)});
   }
   if (!reads.empty()) batch.reads = home_->StartReads(std::move(reads));
@@ -62,6 +65,7 @@ void TierMover::Finish(Batch* batch) {
   const bool ended = batch->reads->Wait();
   const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
   counts_.seconds_waited += waited.count();
+  step_seconds_waited_ += waited.count();
   for (size_t n = 0; n < batch->slices.size(); ++n) {
     if (!ended || !batch->reads->status(n).ok()) Lose(*batch, n);
   }
@@ -77,6 +81,20 @@ void TierMover::GiveUp(Batch* batch) {
     pages_->AddRef(batch->frames[n], false);
   }
   late_.push_back({batch->slices, std::move(batch->frames), std::move(batch->reads)});
+}
+
+TierMover::Counts& TierMover::Reader(int reader) {
+  const auto at = static_cast<size_t>(reader);
+  if (at >= readers_.size()) readers_.resize(at + 1);
+  return readers_[at];
+}
+
+TierMover::Counts TierMover::CountsOf(int reader) const {
+  const auto at = static_cast<size_t>(reader);
+  Counts counts = at < last_readers_.size() ? last_readers_[at] : Counts{};
+  counts.bytes_in = counts.misses * slots_->slot_bytes();
+  counts.seconds_waited = last_seconds_waited_;
+  return counts;
 }
 
 void TierMover::Unpin() {
@@ -104,6 +122,7 @@ void TierMover::Need(std::span<const SliceKey> slices) {
   Finish(&missing);
   pinned_.insert(pinned_.end(), missing.slices.begin(), missing.slices.end());
   for (const SliceKey& key : slices) {
+    ++Reader(key.reader).hits;
     if (slots_->Contains(NumberOf(key))) {
       slots_->CountUse(NumberOf(key));
     } else {
@@ -122,6 +141,9 @@ void TierMover::EndStep() {
   Finish(&hinted_);
   for (const int64_t slice : hinted_.slices) slots_->Unpin(slice);
   hinted_ = {};
+  readers_.swap(last_readers_);
+  std::fill(readers_.begin(), readers_.end(), Counts{});
+  last_seconds_waited_ = std::exchange(step_seconds_waited_, 0);
   std::erase_if(late_, [&](const Batch& batch) {
     if (!batch.reads->done()) return false;
     for (size_t n = 0; n < batch.slices.size(); ++n) {

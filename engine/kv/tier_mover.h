@@ -34,6 +34,8 @@ class TierMover final : public SliceSource {
     double seconds_waited = 0;
   };
   const Counts& counts() const { return counts_; }
+  // Of one sequence in the step that has ended last; it has waited as long as the whole step.
+  Counts CountsOf(int reader) const;
 
  private:
   // Reads that are under way; their slots are pinned.
@@ -53,6 +55,7 @@ class TierMover final : public SliceSource {
   // The reads do not end: nobody waits for them any more.
   void GiveUp(Batch* batch);
   void Unpin();
+  Counts& Reader(int reader);
 
   SlotCache* const slots_;
   TieredPages* const pages_;
@@ -64,6 +67,11 @@ class TierMover final : public SliceSource {
   // still written to.
   std::vector<Batch> late_;
   Counts counts_;
+  // By reader: of the step that runs, and of the last one.
+  std::vector<Counts> readers_;
+  std::vector<Counts> last_readers_;
+  double step_seconds_waited_ = 0;
+  double last_seconds_waited_ = 0;
 };
 
 }  // namespace folio

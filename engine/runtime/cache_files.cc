@@ -1,6 +1,8 @@
 #include "engine/runtime/cache_files.h"
 
 #include <algorithm>
+#include <cstring>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -68,8 +70,14 @@ void AddShapes(const CacheImage& image, SegmentKind kind, int64_t first, int64_t
   }
 }
 
-const ContentKey& KeyOf(const std::vector<ContentKey>& keys, const SegmentShape& shape) {
-  return shape.kind == SegmentKind::kPages ? keys[shape.first_page / kPages] : keys.back();
+const ContentKey& KeyOf(const std::vector<ContentKey>& keys, const CacheLayout& layout,
+                        const SegmentShape& shape) {
+  if (shape.kind == SegmentKind::kPages) return keys[shape.first_page / kPages];
+  if (shape.kind != SegmentKind::kSummaries) return keys.back();
+  const int64_t end = shape.first_page + shape.num_pages;
+  const int64_t tiles = (end + layout.tile_summaries - 1) / layout.tile_summaries;
+  const int64_t last_page = (tiles * layout.tile_tokens - 1) / layout.page_tokens;
+  return keys[std::min<int64_t>(last_page / kPages, std::ssize(keys) - 1)];
 }
 
 // One slice of sealed pages [begin, end) of the sequence, one after the other.
@@ -151,6 +159,38 @@ CacheImage CacheImage::Of(const KvStore& store, const AttentionPlan& plan, int64
   return image;
 }
 
+void CacheImage::CopyWhatChanges() {
+  const int layers = geometry.num_layers;
+  struct Part {
+    std::vector<Frame>* frames;
+    size_t first;
+    size_t part_bytes;
+  };
+  const auto frame_part = static_cast<size_t>(geometry.frame_bytes() / layers);
+  const Part parts[] = {{&open_pages, 0, static_cast<size_t>(page_slice_bytes)},
+                        {&sinks, 0, frame_part},
+                        {&pending_queries, 0, frame_part},
+                        {&summaries, static_cast<size_t>(layout.open_summary),
+                         static_cast<size_t>(geometry.summary_frame_bytes() / layers)}};
+  size_t num_bytes = 0;
+  for (const Part& part : parts) {
+    for (size_t n = part.first; n < part.frames->size(); ++n) {
+      num_bytes += (*part.frames)[n].size() * part.part_bytes;
+    }
+  }
+  const auto bytes = std::make_shared<std::vector<std::byte>>(num_bytes);
+  std::byte* to = bytes->data();
+  for (const Part& part : parts) {
+    for (size_t n = part.first; n < part.frames->size(); ++n) {
+      for (std::byte*& from : (*part.frames)[n]) {
+        std::memcpy(to, from, part.part_bytes);
+        from = std::exchange(to, to + part.part_bytes);
+      }
+    }
+  }
+  copies = bytes;
+}
+
 std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view attention,
                                     std::span<const int32_t> tokens, int page_tokens) {
   std::vector<ContentKey> keys;
@@ -179,23 +219,48 @@ int64_t CacheFileBytes(const CacheImage& image) {
   return bytes;
 }
 
+std::vector<const StoredSegment*> SegmentsThere(const CacheImage& image,
+                                                const std::vector<ContentKey>& keys,
+                                                const StoredRendition* rendition) {
+  const std::vector<SegmentShape> shapes = SegmentShapes(image);
+  std::vector<const StoredSegment*> there(shapes.size(), nullptr);
+  if (rendition == nullptr) return there;
+  std::map<std::pair<SegmentKind, int64_t>, const StoredSegment*> known;
+  for (const StoredSegment& segment : rendition->segments) {
+    known[{segment.shape.kind, segment.shape.first_page}] = &segment;
+  }
+  for (size_t n = 0; n < shapes.size(); ++n) {
+    const auto found = known.find({shapes[n].kind, shapes[n].first_page});
+    if (found == known.end() || found->second->shape != shapes[n]) continue;
+    if (found->second->key == KeyOf(keys, image.layout, shapes[n])) there[n] = found->second;
+  }
+  return there;
+}
+
 bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
                const std::vector<ContentKey>& keys) {
   const std::vector<SegmentShape> shapes = SegmentShapes(image);
   return std::equal(rendition.segments.begin(), rendition.segments.end(), shapes.begin(),
                     shapes.end(), [&](const StoredSegment& segment, const SegmentShape& shape) {
-                      return segment.shape == shape && segment.key == KeyOf(keys, shape);
+                      return segment.shape == shape &&
+                             segment.key == KeyOf(keys, image.layout, shape);
                     });
 }
 
-absl::StatusOr<std::vector<StoredSegment>> WriteCache(const CacheImage& image,
-                                                      const std::vector<ContentKey>& keys,
-                                                      int64_t rendition, DocumentWriter* writer) {
+absl::StatusOr<std::vector<StoredSegment>> WriteCache(
+    const CacheImage& image, const std::vector<ContentKey>& keys,
+    const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer) {
+  const std::vector<SegmentShape> shapes = SegmentShapes(image);
   std::vector<StoredSegment> segments;
-  for (const SegmentShape& shape : SegmentShapes(image)) {
-    FOLIO_ASSIGN_OR_RETURN(SegmentDraft draft,
-                           writer->AddSegment(rendition, shape, KeyOf(keys, shape)));
-    FOLIO_RETURN_IF_ERROR(WriteSegment(image, shape, &draft));
+  for (size_t n = 0; n < shapes.size(); ++n) {
+    if (there[n] != nullptr) {
+      segments.push_back(*there[n]);
+      continue;
+    }
+    FOLIO_ASSIGN_OR_RETURN(
+        SegmentDraft draft,
+        writer->AddSegment(rendition, shapes[n], KeyOf(keys, image.layout, shapes[n])));
+    FOLIO_RETURN_IF_ERROR(WriteSegment(image, shapes[n], &draft));
     FOLIO_ASSIGN_OR_RETURN(segments.emplace_back(), draft.Finish());
   }
   return segments;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,14 +29,20 @@ struct CacheImage {
   std::vector<Frame> sinks;
   std::vector<Frame> pending_queries;
   std::vector<Frame> summaries;
+  // Of what CopyWhatChanges has copied.
+  std::shared_ptr<const std::vector<std::byte>> copies;
+
+  // From now on the sequence may go on: what it would write is copied. Throws std::bad_alloc.
+  void CopyWhatChanges();
 
   // Without sealed pages. REQUIRES: the sequence has the cache of num_tokens tokens.
   static CacheImage Of(const KvStore& store, const AttentionPlan& plan, int64_t num_tokens,
                        const SequenceKv& kv);
 };
 
-// The keys of a rendition's segments: that of pages [64 n, 64 (n + 1)) is keys[n], that of all
-// others the last one.
+// The keys of the segments of a cache: that of pages [64 n, 64 (n + 1)) is keys[n], that of
+// summaries the one of the last page that they were made of, that of all others the last one. A
+// text that grows keeps the keys of segments that are full.
 std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view attention,
                                     std::span<const int32_t> tokens, int page_tokens);
 
@@ -45,15 +52,20 @@ std::vector<SegmentShape> SegmentShapes(const CacheImage& image);
 // Of all of them.
 int64_t CacheFileBytes(const CacheImage& image);
 
+// For each of them the one of a rendition, which may be null, that has its shape and key, or null.
+std::vector<const StoredSegment*> SegmentsThere(const CacheImage& image,
+                                                const std::vector<ContentKey>& keys,
+                                                const StoredRendition* rendition);
+
 // Whether the segments of a rendition are those of `image` and `keys`.
 bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
                const std::vector<ContentKey>& keys);
 
-// Writes all of it; nothing is committed. Errors: those of SegmentDraft, DATA_LOSS if a sealed page
-// cannot be read.
-absl::StatusOr<std::vector<StoredSegment>> WriteCache(const CacheImage& image,
-                                                      const std::vector<ContentKey>& keys,
-                                                      int64_t rendition, DocumentWriter* writer);
+// Writes the segments that are not `there`, and returns all; nothing is committed. Errors: those of
+// SegmentDraft, DATA_LOSS if a sealed page cannot be read.
+absl::StatusOr<std::vector<StoredSegment>> WriteCache(
+    const CacheImage& image, const std::vector<ContentKey>& keys,
+    const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer);
 
 // Reads all but the sealed pages to where the image says. Errors: those of
 // DocumentStore::OpenSegment and Segment::Read.

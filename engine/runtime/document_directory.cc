@@ -107,12 +107,14 @@ void DocumentDirectory::AddStored(const Stored& stored) {
   document.handle = stored.handle;
   document.attention = stored.attention;
   document.attachment = stored.attachment;
-  document.state = stored.error.ok() ? DocumentState::kReady : DocumentState::kFailed;
+  document.state = stored.whole ? DocumentState::kReady : DocumentState::kUploading;
+  if (!stored.error.ok()) document.state = DocumentState::kFailed;
   document.error = stored.error;
   document.known_tokens = stored.num_tokens;
   document.prefilled_tokens = stored.cached_tokens;
-  document.saved = true;
+  document.saved = stored.whole;
   document.stored_bytes = stored.stored_bytes;
+  document.saved_text_bytes = stored.text_bytes;
   document.attributes = stored.attributes;
   document.stored_use_us = stored.attributes.last_used_us;
   first_expiry_us_ = std::min(first_expiry_us_, stored.attributes.expires_at_us());
@@ -132,6 +134,15 @@ void DocumentDirectory::SetSaved(const DocumentHandle& handle,
   document->saved = true;
   document->stored_bytes = *stored_bytes;
   document->stored_use_us = document->attributes.last_used_us;
+}
+
+void DocumentDirectory::SetSavedPart(const DocumentHandle& handle, int64_t text_bytes,
+                                     int64_t stored_bytes) {
+  MutexLock lock(&mu_);
+  DocumentInfo* document = Change(handle);
+  if (document == nullptr) return;
+  document->saved_text_bytes = text_bytes;
+  document->stored_bytes = stored_bytes;
 }
 
 absl::StatusOr<DocumentInfo> DocumentDirectory::UpdateAttributes(
@@ -214,7 +225,8 @@ absl::Status DocumentDirectory::Fail(const DocumentHandle& handle, absl::Status 
   FOLIO_RETURN_IF_ERROR(CheckAlive(*document));
   SetState(document, DocumentState::kFailed);
   document->error = std::move(error);
-  document->prefilled_tokens = document->kv_bytes = document->summary_bytes = 0;
+  document->prefilled_tokens = document->summary_bytes = 0;
+  document->device_kv_bytes = document->disk_kv_bytes = 0;
   return absl::OkStatus();
 }
 
@@ -233,7 +245,8 @@ std::optional<DocumentState> DocumentDirectory::SetProgress(const DocumentHandle
   DocumentInfo* document = Change(handle);
   if (document == nullptr || document->state == DocumentState::kFailed) return std::nullopt;
   document->prefilled_tokens = progress.prefilled_tokens;
-  document->kv_bytes = progress.kv_bytes;
+  document->device_kv_bytes = progress.device_kv_bytes;
+  document->disk_kv_bytes = progress.disk_kv_bytes;
   document->summary_bytes = progress.summary_bytes;
   if (document->state == DocumentState::kPrefilling &&
       document->prefilled_tokens == document->known_tokens) {

@@ -48,15 +48,16 @@ class DocumentDirectory {
 
   struct Progress {
     int64_t prefilled_tokens = 0;
-    int64_t kv_bytes = 0;
+    int64_t device_kv_bytes = 0;
+    int64_t disk_kv_bytes = 0;
     int64_t summary_bytes = 0;
   };
   // The prefill has come so far; kReady once that is all. Returns the state then, nullopt if the
   // document is gone or has failed.
   std::optional<DocumentState> SetProgress(const DocumentHandle& handle, const Progress& progress);
 
-  // A document that was stored by an earlier process: kReady, or kFailed with the error. No limit
-  // holds for it. REQUIRES: its id is not taken.
+  // A document that was stored by an earlier process: kReady, kUploading if its text is not whole,
+  // or kFailed with the error. No limit holds for it. REQUIRES: its id is not taken.
   struct Stored {
     DocumentHandle handle;
     AttentionSpec attention;
@@ -64,12 +65,16 @@ class DocumentDirectory {
     int64_t num_tokens = 0;
     int64_t cached_tokens = 0;
     int64_t stored_bytes = 0;
+    int64_t text_bytes = 0;
+    bool whole = true;  // its text
     DocumentAttributes attributes;
     absl::Status error;
   };
   void AddStored(const Stored& stored);
   // The document is on disk in so many bytes, or could not be written; if it is there.
   void SetSaved(const DocumentHandle& handle, const absl::StatusOr<int64_t>& stored_bytes);
+  // A part of it is, with so many bytes of its text; if it is there.
+  void SetSavedPart(const DocumentHandle& handle, int64_t text_bytes, int64_t stored_bytes);
 
   // Changes what the owner of a document says of it, which counts as a use. Returns what it is
   // then. Errors: NOT_FOUND.

@@ -23,12 +23,15 @@ inline constexpr int kNumDocumentStates = 4;
 // Lower case, as metrics show it.
 const char* DocumentStateName(DocumentState state);
 
-// What is stored of a document beside its tokens, and belongs to the caller.
+// What is stored of a document beside its tokens, and belongs to the caller, who need not say
+// `num_bytes` and `whole`: the tokens say that.
 struct StoredText {
   std::string name;
   std::string upload_token;
   int64_t created_us = 0;  // Unix time
   int64_t num_bytes = 0;   // of the text
+  // False: the text goes on behind these bytes.
+  bool whole = true;
 };
 
 // What the caller keeps with a document, for as long as there is one.
@@ -57,12 +60,15 @@ struct DocumentInfo {
   // Of an upload: the cache has no room for its last tokens, but will have some.
   bool short_of_room = false;
   // Of all strategies under which it was prefilled.
-  int64_t kv_bytes = 0;
+  int64_t device_kv_bytes = 0;
+  int64_t disk_kv_bytes = 0;
   int64_t summary_bytes = 0;
   DocumentAttributes attributes;
   // It is on disk, in so many bytes: a restart does not lose it.
   bool saved = false;
   int64_t stored_bytes = 0;
+  // Of the text of an upload: so much is on disk, and it goes on there after a restart.
+  int64_t saved_text_bytes = 0;
   // attributes.last_used_us as it is there, or will be soon.
   int64_t stored_use_us = 0;
   // Why it could not be saved; OK unless that was tried.

@@ -31,15 +31,14 @@ class StoredPageFile final : public PageFile {
     FOLIO_RETURN_IF_ERROR(Open());
     return segment_->Read(slice, page, to);
   }
-
- private:
-  absl::Status Open() {
+  absl::Status Open() override {
     MutexLock lock(&mutex_);
     if (segment_.has_value()) return absl::OkStatus();
     FOLIO_ASSIGN_OR_RETURN(segment_, store_->OpenSegment(handle_, rendition_, stored_));
     return absl::OkStatus();
   }
 
+ private:
   const DocumentStore* const store_;
   const DocumentHandle handle_;
   const int64_t rendition_;
@@ -131,11 +130,7 @@ void DocumentKeeper::Order(TaskThreads* threads, std::function<absl::StatusOr<Re
   std::move(end).Cancel();
 }
 
-std::vector<DocumentStore::ManifestPtr> DocumentKeeper::List() const {
-  std::vector<DocumentStore::ManifestPtr> list = store_->List();
-  std::erase_if(list, [](const auto& m) { return m->state != StoredState::kComplete; });
-  return list;
-}
+std::vector<DocumentStore::ManifestPtr> DocumentKeeper::List() const { return store_->List(); }
 
 const StoredRendition* DocumentKeeper::CacheOf(const Manifest& manifest) const {
   for (const StoredRendition& rendition : manifest.renditions) {
@@ -148,11 +143,11 @@ const StoredRendition* DocumentKeeper::CacheOf(const Manifest& manifest) const {
 
 absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentKeeper::WriterFor(const SaveOrder& order) {
   const auto stored = store_->Find(order.handle.id);
-  if (stored.ok() && (*stored)->incarnation == order.handle.incarnation) {
-    return store_->Resume(order.handle);
-  }
+  const bool goes_on = stored.ok() && (*stored)->incarnation == order.handle.incarnation;
   // One that was deleted, and that questions were still reading.
-  if (stored.ok()) FOLIO_RETURN_IF_ERROR(store_->Delete({order.handle.id, (*stored)->incarnation}));
+  if (stored.ok() && !goes_on) {
+    FOLIO_RETURN_IF_ERROR(store_->Delete({order.handle.id, (*stored)->incarnation}));
+  }
   NewDocument document;
   document.handle = order.handle;
   document.name = order.text.name;
@@ -161,44 +156,78 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentKeeper::WriterFor(const 
   document.created_us = order.text.created_us;
   document.attributes = order.attributes;
   document.tokenizer = options_.tokenizer;
-  FOLIO_ASSIGN_OR_RETURN(auto writer, store_->Begin(document));
-  FOLIO_RETURN_IF_ERROR(writer->AppendTokens(*order.tokens, OffsetsOf(*tokenizer_, *order.tokens),
+  FOLIO_ASSIGN_OR_RETURN(auto writer,
+                         goes_on ? store_->Resume(order.handle) : store_->Begin(document));
+  const auto num_there = static_cast<size_t>(writer->num_tokens());
+  if (num_there == order.tokens->size() && writer->text_bytes() == order.text.num_bytes) {
+    return writer;
+  }
+  const std::vector<int64_t> offsets = OffsetsOf(*tokenizer_, *order.tokens);
+  FOLIO_RETURN_IF_ERROR(writer->AppendTokens(std::span(*order.tokens).subspan(num_there),
+                                             std::span(offsets).subspan(num_there),
                                              order.text.num_bytes));
   return writer;
 }
 
-absl::StatusOr<std::vector<StoredSegment>> DocumentKeeper::WriteSegments(const SaveOrder& order,
-                                                                         int64_t number,
-                                                                         DocumentWriter* writer) {
+absl::StatusOr<StoredRendition> DocumentKeeper::WriteRendition(const SaveOrder& order,
+                                                               DocumentWriter* writer) {
+  StoredRendition rendition;
+  FOLIO_ASSIGN_OR_RETURN(rendition.number, writer->RenditionOf(options_.model, order.attention));
+  rendition.model = options_.model;
+  rendition.attention = order.attention;
+  rendition.num_tokens = order.cached_tokens;
   const std::vector<ContentKey> keys =
-      SegmentKeys(options_.model, order.attention, *order.tokens, options_.page_tokens);
-  const int64_t needed = CacheFileBytes(order.image);
-  while (needed <= options_.quota_bytes &&
-         store_->usage().bytes.total() + needed > options_.quota_bytes) {
-    if (!DropOneCache(order.handle)) break;
+      SegmentKeys(options_.model, order.attention,
+                  std::span(*order.tokens).first(static_cast<size_t>(order.cached_tokens)),
+                  options_.page_tokens);
+  const auto manifest = store_->Find(order.handle.id);
+  const StoredRendition* const known =
+      manifest.ok() ? (*manifest)->FindRendition(rendition.number) : nullptr;
+  const std::vector<const StoredSegment*> there = SegmentsThere(order.image, keys, known);
+  int64_t kept_bytes = 0;
+  for (const StoredSegment* segment : there) {
+    if (segment != nullptr) kept_bytes += segment->num_bytes();
   }
-  return WriteCache(order.image, keys, number, writer);
+  DropCachesFor(order, CacheFileBytes(order.image) - kept_bytes);
+  FOLIO_ASSIGN_OR_RETURN(rendition.segments,
+                         WriteCache(order.image, keys, there, rendition.number, writer));
+  return rendition;
 }
 
-absl::StatusOr<DocumentKeeper::SavedCache> DocumentKeeper::SaveNow(const SaveOrder& order) {
-  FOLIO_ASSIGN_OR_RETURN(const auto writer, WriterFor(order));
-  auto rendition = std::make_shared<StoredRendition>();
-  FOLIO_ASSIGN_OR_RETURN(rendition->number, writer->RenditionOf(options_.model, order.attention));
-  rendition->model = options_.model;
-  rendition->attention = order.attention;
-  rendition->num_tokens = std::ssize(*order.tokens);
-  FOLIO_ASSIGN_OR_RETURN(rendition->segments,
-                         WriteSegments(order, rendition->number, writer.get()));
-  FOLIO_RETURN_IF_ERROR(writer->Commit(StoredState::kComplete, {rendition.get(), 1}));
-  FOLIO_ASSIGN_OR_RETURN(DocumentStore::ManifestPtr manifest, store_->Find(order.handle.id));
-  // Of other models; the document has one cache.
-  for (const StoredRendition& other : manifest->renditions) {
-    if (other.number == rendition->number) continue;
-    store_->DropRendition(order.handle, other.number).IgnoreError();
+void DocumentKeeper::DropCachesFor(const SaveOrder& order, int64_t num_bytes) {
+  while (num_bytes <= options_.quota_bytes &&
+         store_->usage().bytes.total() + num_bytes > options_.quota_bytes) {
+    if (!DropOneCache(order.handle)) return;
   }
-  FOLIO_ASSIGN_OR_RETURN(manifest, store_->Find(order.handle.id));
+}
+
+// Those of other models: a document has one cache.
+void DocumentKeeper::DropOtherCaches(const DocumentHandle& handle, int64_t number) {
+  const auto manifest = store_->Find(handle.id);
+  if (!manifest.ok()) return;
+  for (const StoredRendition& other : (*manifest)->renditions) {
+    if (other.number != number) store_->DropRendition(handle, other.number).IgnoreError();
+  }
+}
+
+absl::StatusOr<DocumentKeeper::SavedDocument> DocumentKeeper::SaveNow(const SaveOrder& order) {
+  FOLIO_ASSIGN_OR_RETURN(const auto writer, WriterFor(order));
+  const StoredState state = order.text.whole ? StoredState::kComplete : StoredState::kReceiving;
+  SavedDocument saved;
+  if (order.cached_tokens == 0) {
+    FOLIO_RETURN_IF_ERROR(writer->Commit(state, {}));
+  } else {
+    FOLIO_ASSIGN_OR_RETURN(StoredRendition rendition, WriteRendition(order, writer.get()));
+    FOLIO_RETURN_IF_ERROR(writer->Commit(state, {&rendition, 1}));
+    DropOtherCaches(order.handle, rendition.number);
+    saved.cache = std::make_shared<const StoredRendition>(std::move(rendition));
+  }
+  FOLIO_ASSIGN_OR_RETURN(const DocumentStore::ManifestPtr manifest, store_->Find(order.handle.id));
   store_->EmptyTrash();
-  return SavedCache{std::move(rendition), manifest->data_bytes(), manifest->attributes};
+  saved.text_bytes = order.text.num_bytes;
+  saved.stored_bytes = manifest->data_bytes();
+  saved.attributes = manifest->attributes;
+  return saved;
 }
 
 bool DocumentKeeper::DropOneCache(const DocumentHandle& but) {
@@ -221,7 +250,7 @@ bool DocumentKeeper::DropOneCache(const DocumentHandle& but) {
   return true;
 }
 
-void DocumentKeeper::Save(SaveOrder order, Done<SavedCache> done) {
+void DocumentKeeper::Save(SaveOrder order, Done<SavedDocument> done) {
   const auto shared = std::make_shared<const SaveOrder>(std::move(order));
   const auto work = [this, shared] {
     auto saved = SaveNow(*shared);
@@ -229,7 +258,7 @@ void DocumentKeeper::Save(SaveOrder order, Done<SavedCache> done) {
     ++(saved.ok() ? counts_.saves : counts_.save_failures);
     return saved;
   };
-  Order<SavedCache>(&saver_, work, std::move(done));
+  Order<SavedDocument>(&saver_, work, std::move(done));
 }
 
 // ---- Loading, on the loader's threads ----
@@ -242,13 +271,14 @@ absl::StatusOr<DocumentKeeper::LoadedDocument> DocumentKeeper::LoadNow(const Loa
   }
   FOLIO_RETURN_IF_ERROR(tokens.status());
   if (order.attachment != nullptr) order.attachment->OnTokensRead(*tokens);
-  LoadedDocument loaded{*std::move(tokens), nullptr};
+  LoadedDocument loaded{*std::move(tokens), manifest->text_bytes, nullptr};
   const StoredRendition* const cache = CacheOf(*manifest);
-  const bool is_whole = cache != nullptr && cache->attention == order.attention &&
-                        cache->num_tokens == std::ssize(loaded.tokens);
-  if (!is_whole) return loaded;
-  const std::vector<ContentKey> keys =
-      SegmentKeys(options_.model, order.attention, loaded.tokens, options_.page_tokens);
+  const bool is_one = cache != nullptr && cache->attention == order.attention &&
+                      cache->num_tokens <= std::ssize(loaded.tokens);
+  if (!is_one) return loaded;
+  const std::vector<ContentKey> keys = SegmentKeys(
+      options_.model, order.attention,
+      std::span(loaded.tokens).first(static_cast<size_t>(cache->num_tokens)), options_.page_tokens);
   if (IsCacheOf(*cache, order.layout_of(cache->num_tokens), keys)) {
     loaded.cache = std::make_shared<const StoredRendition>(*cache);
   } else {
@@ -272,10 +302,11 @@ void DocumentKeeper::Load(LoadOrder order, Done<LoadedDocument> done) {
 
 void DocumentKeeper::Fill(const DocumentHandle& handle,
                           const std::shared_ptr<const StoredRendition>& cache, CacheImage image,
-                          Done<Nothing> done) {
+                          const std::shared_ptr<PageFile>& last_file, Done<Nothing> done) {
   const auto shared = std::make_shared<const CacheImage>(std::move(image));
-  const auto work = [this, handle, cache, shared]() -> absl::StatusOr<Nothing> {
-    const absl::Status read = ReadCache(*store_, handle, *cache, *shared);
+  const auto work = [this, handle, cache, shared, last_file]() -> absl::StatusOr<Nothing> {
+    absl::Status read = last_file == nullptr ? absl::OkStatus() : last_file->Open();
+    if (read.ok()) read = ReadCache(*store_, handle, *cache, *shared);
     if (read.ok()) return Nothing();
     if (absl::IsDataLoss(read)) store_->Quarantine(handle, cache->number).IgnoreError();
     return read;

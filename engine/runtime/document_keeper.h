@@ -48,7 +48,7 @@ class DocumentKeeper {
   void Start(Post post) { post_ = std::move(post); }
   void Stop() FOLIO_EXCLUDES(mutex_);
 
-  // All documents with a whole text. Before Start.
+  // All documents. Before Start.
   std::vector<DocumentStore::ManifestPtr> List() const;
   // Whether its token ids mean what they meant.
   bool KnowsTokens(const Manifest& manifest) const {
@@ -62,29 +62,35 @@ class DocumentKeeper {
   // Where the home has the sealed pages of a sequence.
   std::vector<SegmentHome::Place> PlacesOf(const SequenceKv& kv) const;
 
-  // A document that is complete, with its cache. Nothing that is pointed to may change before it is
-  // done.
+  // What there is of a document: its text, whole or not, and the cache of its first tokens. Nothing
+  // that is pointed to may change before it is done.
   struct SaveOrder {
     DocumentHandle handle;
     StoredText text;
     DocumentAttributes attributes;
     std::string attention;  // AttentionText
     std::shared_ptr<const std::vector<int32_t>> tokens;
+    int64_t cached_tokens = 0;  // 0: the text alone
     CacheImage image;
   };
-  struct SavedCache {
-    std::shared_ptr<const StoredRendition> rendition;
+  // It is durable.
+  struct SavedDocument {
+    // Null: the text alone was written.
+    std::shared_ptr<const StoredRendition> cache;
+    int64_t text_bytes = 0;
     int64_t stored_bytes = 0;
     DocumentAttributes attributes;  // as they are on disk
   };
   template <typename Result>
   using Done = absl::AnyInvocable<void(EngineLoop&, absl::StatusOr<Result>)>;
-  void Save(SaveOrder order, Done<SavedCache> done);
+  void Save(SaveOrder order, Done<SavedDocument> done);
 
   // Of a stored document.
   struct LoadedDocument {
     std::vector<int32_t> tokens;
-    // Null: there is none that this model has made under the attention.
+    int64_t text_bytes = 0;
+    // Null: there is none that this model has made under the attention. It may be that of the first
+    // tokens alone.
     std::shared_ptr<const StoredRendition> cache;
   };
   // `layout_of` says which frames the tokens have; it is called on another thread. Errors:
@@ -102,17 +108,22 @@ class DocumentKeeper {
    public:
     Adopter(DocumentKeeper* keeper, const DocumentHandle& handle, const StoredRendition& cache);
     void Adopt(FrameId frame, int64_t page);
+    // The segment at the end. If it is not full it goes when the document grows; once it is open it
+    // can be read nevertheless. Null: there are no pages.
+    std::shared_ptr<PageFile> last_file() const {
+      return files_.empty() ? nullptr : files_.rbegin()->second.file;
+    }
 
    private:
     SegmentHome* const home_;
     std::map<int64_t, SegmentHome::Place> files_;  // by first page
   };
 
-  // Reads what is not a sealed page to where the image says. An error: the cache is in the
-  // quarantine now.
+  // Opens the segment at the end, and reads what is not a sealed page to where the image says. An
+  // error: the cache is in the quarantine now.
   struct Nothing {};
   void Fill(const DocumentHandle& handle, const std::shared_ptr<const StoredRendition>& cache,
-            CacheImage image, Done<Nothing> done);
+            CacheImage image, const std::shared_ptr<PageFile>& last_file, Done<Nothing> done);
 
   // The document, or its cache, is no more.
   void Delete(const DocumentHandle& handle);
@@ -151,10 +162,13 @@ class DocumentKeeper {
   bool Begin() FOLIO_EXCLUDES(mutex_);
   void End() FOLIO_EXCLUDES(mutex_);
 
-  absl::StatusOr<SavedCache> SaveNow(const SaveOrder& order);
+  absl::StatusOr<SavedDocument> SaveNow(const SaveOrder& order);
+  // With all tokens appended.
   absl::StatusOr<std::unique_ptr<DocumentWriter>> WriterFor(const SaveOrder& order);
-  absl::StatusOr<std::vector<StoredSegment>> WriteSegments(const SaveOrder& order, int64_t number,
-                                                           DocumentWriter* writer);
+  absl::StatusOr<StoredRendition> WriteRendition(const SaveOrder& order, DocumentWriter* writer);
+  // Makes room for a document by dropping caches of others, as far as there are some.
+  void DropCachesFor(const SaveOrder& order, int64_t num_bytes);
+  void DropOtherCaches(const DocumentHandle& handle, int64_t number);
   // Drops the cache of the document that was used longest ago, of those that nobody uses.
   bool DropOneCache(const DocumentHandle& but);
   absl::StatusOr<LoadedDocument> LoadNow(const LoadOrder& order);

@@ -10,14 +10,6 @@
 #include "engine/runtime/shortage.h"
 
 namespace folio {
-namespace {
-
-void Send(const std::shared_ptr<EventSink>& sink, Event event) {
-  if (sink != nullptr) sink->OnEvent(std::move(event));
-}
-
-}  // namespace
-
 Document* DocumentTable::Find(const DocumentHandle& handle) {
   const auto it = documents_.find(handle.incarnation);
   return it == documents_.end() ? nullptr : it->second.get();
@@ -65,15 +57,28 @@ void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& at
   kept_bytes_ += primary.sequence.reserved_bytes;
 }
 
-void DocumentTable::Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens) {
+void DocumentTable::Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens,
+                           int64_t text_bytes) {
+  if (LoadingUpload* upload = FindLoading(handle)) {
+    upload->tokens.insert(upload->tokens.end(), tokens.begin(), tokens.end());
+    upload->text_bytes = text_bytes;
+    return;
+  }
   Document* document = Find(handle);
   if (document == nullptr) return;
   document->tokens->insert(document->tokens->end(), tokens.begin(), tokens.end());
+  document->text_bytes = text_bytes;
+  AwaitRoom(document);
+  // It may have failed.
+  if (Find(handle) != nullptr) SaveIfDue(document);
+}
+
+void DocumentTable::AwaitRoom(Document* document) {
   const bool waits = std::find(waiting_.begin(), waiting_.end(), document) != waiting_.end();
   if (waits || TakeRoom(document)) return;
-  if (!MayFindRoom(*document)) return Fail(handle, NoRoom(*document));
+  if (!MayFindRoom(*document)) return Fail(document->handle, NoRoom(*document));
   waiting_.push_back(document);
-  directory_->SetShortOfRoom(handle, true);
+  directory_->SetShortOfRoom(document->handle, true);
 }
 
 bool DocumentTable::TakeRoom(Document* document) {
@@ -83,6 +88,7 @@ bool DocumentTable::TakeRoom(Document* document) {
   if (!scheduler_->Grow(&sequence)) return false;
   kept_bytes_ += sequence.reserved_bytes - reserved;
   sequence.num_known = sequence.max_tokens;
+  if (sequence.num_in_kv == 0) Restore(&document->primary());  // what an earlier process has left
   return true;
 }
 
@@ -121,24 +127,47 @@ void DocumentTable::MakeRoom(bool something_runs) {
 }
 
 void DocumentTable::Finish(const DocumentHandle& handle) {
-  if (Document* document = Find(handle)) NoteProgress(&document->primary());
+  if (LoadingUpload* upload = FindLoading(handle)) upload->finished = true;
+  Document* document = Find(handle);
+  if (document == nullptr) return;
+  document->finished = document->save_soon = true;
+  NoteProgress(&document->primary());
+}
+
+void DocumentTable::SetPaused(Rendition* rendition) {
+  const Document* const document = rendition->document;
+  const bool of_upload = IsOfUpload(*rendition);
+  const int num_savers = of_upload && document->saving ? 1 : 0;
+  rendition->sequence.paused =
+      rendition->restoring_tokens > 0 ||
+      (of_upload && document->paused && rendition->num_users == num_savers);
 }
 
 void DocumentTable::Follow(const DocumentHandle& handle, std::shared_ptr<EventSink> sink) {
   Document* document = Find(handle);
-  if (document == nullptr) return Send(sink, FailedEvent{WhyGone(handle), Phase::kPrefill});
+  if (document == nullptr) return BeginLoading(handle, std::move(sink));
   document->sink = std::move(sink);
-  document->primary().sequence.paused = false;
+  document->paused = document->save_soon = false;
+  SetPaused(&document->primary());
 }
 
 void DocumentTable::Pause(const DocumentHandle& handle) {
+  if (LoadingUpload* upload = FindLoading(handle)) {
+    upload->sink = nullptr;
+    upload->paused = true;
+  }
   Document* document = Find(handle);
   if (document == nullptr) return;
   document->sink = nullptr;
-  if (document->primary().num_users == 0) document->primary().sequence.paused = true;
+  document->paused = document->save_soon = true;
+  SetPaused(&document->primary());
+  SaveIfDue(document);
 }
 
 void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reason) {
+  if (auto loading = loading_uploads_.extract(handle.incarnation)) {
+    Send(loading.mapped().sink, FailedEvent{reason, Phase::kPrefill});
+  }
   const auto it = documents_.find(handle.incarnation);
   if (it == documents_.end()) return;
   const std::unique_ptr<Document> document = std::move(it->second);
@@ -151,6 +180,9 @@ void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reaso
   }
   while (!renditions.empty()) {
     Rendition* orphan = renditions.front().get();
+    // It is not prefilled for the saver alone.
+    const bool saving = document->saving && orphan == &document->primary();
+    if (orphan->num_users == (saving ? 1 : 0)) orphan->sequence.paused = true;
     orphan->document = nullptr;
     orphans_.splice(orphans_.end(), renditions, renditions.begin());
     if (orphan->num_users == 0) FreeRendition(orphan);
@@ -159,6 +191,9 @@ void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reaso
 
 void DocumentTable::FailAll(const absl::Status& reason) {
   while (!documents_.empty()) Fail(documents_.begin()->second->handle, reason);
+  for (const auto& [incarnation, upload] : std::exchange(loading_uploads_, {})) {
+    Send(upload.sink, FailedEvent{reason, Phase::kPrefill});
+  }
 }
 
 Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& attention) {
@@ -169,7 +204,7 @@ Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& atten
   if (found == nullptr) found = AddRendition(document, attention);
   SetEvictable(found, false);
   ++found->num_users;
-  found->sequence.paused = found->restoring;
+  SetPaused(found);
   return found;
 }
 
@@ -184,16 +219,18 @@ void DocumentTable::ReleaseUser(Rendition* rendition) {
 void DocumentTable::SetEvictable(Rendition* rendition, bool evictable) {
   std::list<Rendition*>& place = rendition->place;
   if (evictable) {
+    if (!place.empty()) evictable_bytes_ += rendition->sequence.reserved_bytes;
     evictable_.splice(evictable_.end(), place);
   } else if (place.empty()) {
+    evictable_bytes_ -= rendition->sequence.reserved_bytes;
     place.splice(place.end(), evictable_, rendition->entry);
   }
 }
 
 void DocumentTable::FreeRendition(Rendition* rendition) {
+  SetEvictable(rendition, false);
   scheduler_->Remove(&rendition->sequence);
   by_sequence_.erase(&rendition->sequence);
-  SetEvictable(rendition, false);
   const auto is_it = [rendition](const auto& other) { return other.get() == rendition; };
   if (Document* document = rendition->document; document != nullptr) {
     std::erase_if(document->renditions, is_it);
@@ -209,17 +246,17 @@ void DocumentTable::FreeRendition(Rendition* rendition) {
 
 bool DocumentTable::EvictFor(int64_t bytes) {
   // Nothing is evicted in vain.
-  int64_t possible = store_->capacity_bytes() - store_->reserved_bytes();
-  for (const Rendition* rendition : evictable_) possible += rendition->sequence.reserved_bytes;
-  if (possible < bytes) return false;
-  // A document leaves after the renditions that questions made of it.
-  const auto may_go = [](const Rendition* rendition) {
-    return !IsOfUpload(*rendition) || rendition->document->renditions.size() == 1;
-  };
+  const int64_t free_bytes = store_->capacity_bytes() - store_->reserved_bytes();
+  if (free_bytes + evictable_bytes_ < bytes) return false;
   while (store_->capacity_bytes() - store_->reserved_bytes() < bytes) {
-    const auto first = std::find_if(evictable_.begin(), evictable_.end(), may_go);
-    if (first == evictable_.end()) return false;
-    IsOfUpload(**first) ? Unload((*first)->document) : FreeRendition(*first);
+    Rendition* const first = evictable_.front();
+    if (!IsOfUpload(*first)) {
+      FreeRendition(first);
+    } else if (first->document->renditions.size() == 1) {
+      Unload(first->document);
+    } else {
+      LetCacheGo(first);  // others of its document are read
+    }
   }
   return true;
 }
@@ -235,9 +272,11 @@ Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
 }
 
 void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& error) {
-  if (IsOfUpload(*rendition) && rendition->document->stored && rendition->num_users == 0) {
-    // Its tokens are there: the next question computes it again. Its last user may have let go.
-    if (rendition->admitted) LetGoOfFirst(rendition);
+  if (IsOfUpload(*rendition) && rendition->document->stored) {
+    // Its tokens are there: the next question computes it again. Its last user may have let go; if
+    // it is being saved, it will.
+    rendition->sequence.paused = true;
+    if (rendition->num_users == 0 && rendition->admitted) LetGoOfFirst(rendition);
   } else if (IsOfUpload(*rendition)) {
     Fail(rendition->document->handle, error);
   } else {
@@ -248,11 +287,14 @@ void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& erro
 std::optional<DocumentState> DocumentTable::Publish(Document* document) {
   DocumentDirectory::Progress progress;
   const Rendition& primary = document->primary();
-  progress.prefilled_tokens =
-      primary.restoring ? primary.sequence.num_known : primary.sequence.num_in_kv;
+  progress.prefilled_tokens = primary.sequence.num_in_kv;
+  if (primary.restoring_tokens > 0) progress.prefilled_tokens = primary.restoring_tokens;
+  if (!primary.admitted) progress.prefilled_tokens = document->stored_tokens();
   for (const auto& rendition : document->renditions) {
-    progress.kv_bytes += store_->OwnPageBytes(rendition->sequence.kv);
-    progress.summary_bytes += store_->SummaryBytes(rendition->sequence.kv);
+    const KvFootprint footprint = store_->FootprintOf(rendition->sequence.kv);
+    progress.device_kv_bytes += footprint.device_bytes;
+    progress.disk_kv_bytes += footprint.disk_bytes;
+    progress.summary_bytes += footprint.summary_bytes;
   }
   return directory_->SetProgress(document->handle, progress);
 }
@@ -268,10 +310,11 @@ void DocumentTable::NoteProgress(Rendition* rendition) {
   if (!primary) return;
   Send(document->sink,
        PrefillEvent{std::ssize(*document->tokens), 0, rendition->sequence.num_in_kv});
-  if (!ready) return;
-  Send(document->sink, CompletedEvent{});
-  document->sink = nullptr;
-  if (rendition->complete()) Save(document);
+  if (ready) {
+    Send(document->sink, CompletedEvent{});
+    document->sink = nullptr;
+  }
+  SaveIfDue(document);
 }
 
 void DocumentTable::AfterStep(const Sequence* sequence) {

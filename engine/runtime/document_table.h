@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/attention/attention_registry.h"
@@ -19,6 +21,11 @@ namespace folio {
 
 struct Document;
 
+// To a sink that may be null.
+inline void Send(const std::shared_ptr<EventSink>& sink, Event event) {
+  if (sink != nullptr) sink->OnEvent(std::move(event));
+}
+
 // The cache of one document under one strategy and position scheme: the keys of every layer above
 // the first depend on the attention that produced them, so each has its own.
 struct Rendition {
@@ -28,8 +35,8 @@ struct Rendition {
   bool admitted = false;
   // Requests that wait for it or read it; and whoever saves it, or brings it back from disk.
   int num_users = 0;
-  // It is being brought back from disk, and runs only if that fails.
-  bool restoring = false;
+  // Of its first tokens that are being brought back from disk; it does not run until then.
+  int64_t restoring_tokens = 0;
   // Its entry of DocumentTable::evictable_, kept in `place` while it is not there. Made with the
   // rendition, so that the end of a request needs no memory.
   std::list<Rendition*> place;
@@ -48,13 +55,26 @@ struct Document {
   bool kept = true;
   // It is on disk: its memory may be taken, for it comes back when somebody asks.
   bool stored = false;
-  // What is there of its first rendition; null: nothing.
+  // What is there of its first rendition, maybe of its first tokens alone; null: nothing.
   std::shared_ptr<const StoredRendition> stored_cache;
   bool saving = false;
+  // Its tokens are those of so many bytes of its text, and there will be no more of them.
+  int64_t text_bytes = 0;
+  bool finished = false;
+  // Its client is gone: it is prefilled for others only.
+  bool paused = false;
+  // What there was when it was saved last, or that was tried: what came since waits for more.
+  int64_t tried_text_bytes = 0;
+  int64_t tried_cached_tokens = 0;
+  bool tried_whole = false;
+  // More will not come soon.
+  bool save_soon = false;
   // The first one is the strategy of the upload; others came with questions and may be evicted.
   std::list<std::unique_ptr<Rendition>> renditions;
 
   Rendition& primary() { return *renditions.front(); }
+  const Rendition& primary() const { return *renditions.front(); }
+  int64_t stored_tokens() const { return stored_cache == nullptr ? 0 : stored_cache->num_tokens; }
 };
 
 // The documents that hold memory, and their renditions. One that has failed or was deleted is not
@@ -76,7 +96,8 @@ class DocumentTable {
   // in the directory becomes kFailed.
   void Create(const DocumentHandle& handle, const AttentionSpec& attention);
   // Tokens that the cache has no room for wait, if there will be some when what runs has ended.
-  void Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens);
+  // With them it has the tokens of the first `text_bytes` bytes of its text.
+  void Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens, int64_t text_bytes);
   // Tokens that wait get their room, in the order they came, as far as there is some. Those that
   // will never find any, and all if nothing runs that frees memory, fail their document. To be
   // called before requests are admitted.
@@ -85,7 +106,8 @@ class DocumentTable {
   bool short_of_room() const { return !waiting_.empty(); }
   // The directory says that all tokens are known.
   void Finish(const DocumentHandle& handle);
-  // Events of the upload go to `sink` from now on; a paused prefill goes on.
+  // Events of the upload go to `sink` from now on; a paused prefill goes on. One that an earlier
+  // process has begun is loaded, and what comes until then waits.
   void Follow(const DocumentHandle& handle, std::shared_ptr<EventSink> sink);
   void Pause(const DocumentHandle& handle);
   // The document was deleted: Drop, and it is deleted from disk once no request reads it.
@@ -100,7 +122,7 @@ class DocumentTable {
 
   // nullptr if there is none in memory.
   Document* Find(const DocumentHandle& handle);
-  // Whether it is on disk and can be loaded.
+  // Whether it is on disk and can be loaded, or is being loaded.
   bool CanLoad(const DocumentHandle& handle) const;
   // Brings its tokens into memory, if that is not under way: EngineLoop::OnLoaded.
   void Load(const DocumentHandle& handle);
@@ -112,8 +134,12 @@ class DocumentTable {
   // Writes a document that is ready to disk, if it is not there.
   void Save(const DocumentHandle& handle);
   // It is, or is not; `may_fit`: there would be room if it were the only one. Takes a user away.
-  void NoteSaved(Rendition* rendition, const absl::StatusOr<DocumentKeeper::SavedCache>& saved,
-                 bool may_fit);
+  struct SaveAttempt {
+    bool may_fit = false;
+    bool whole = false;  // the text, and the cache of all of it
+  };
+  void NoteSaved(Rendition* rendition, const absl::StatusOr<DocumentKeeper::SavedDocument>& saved,
+                 SaveAttempt attempt);
   // Brings the cache of a rendition that was admitted back from disk, if it is there:
   // EngineLoop::OnRestored.
   void Restore(Rendition* rendition);
@@ -140,6 +166,8 @@ class DocumentTable {
   // What documents keep of the cache until they are deleted: their renditions of the upload. All
   // others are evicted when nobody reads them.
   int64_t kept_bytes() const { return kept_bytes_; }
+  // What EvictFor may free.
+  int64_t evictable_bytes() const { return evictable_bytes_; }
 
   // The rendition that a sequence prefills; nullptr if it is none of a document.
   Rendition* RenditionOf(const Sequence* sequence);
@@ -156,7 +184,15 @@ class DocumentTable {
   Document* AddDocument(const DocumentHandle& handle, const AttentionSpec& attention,
                         std::vector<int32_t> tokens);
   Rendition* AddRendition(Document* document, const AttentionSpec& attention);
+  // Writes what there is of it, if that is worth it; else it is done later.
+  void SaveIfDue(Document* document);
   void Save(Document* document);
+  // Pages from first_page on are read from where they were saved, as far as that stays.
+  void AdoptSavedPages(const Document& document, int64_t first_page, bool whole);
+  // Pages of the stored cache that are sealed, in segments that are full.
+  int64_t NumFixedPages(const Document& document) const;
+  void NoteSavedCache(Document* document, const std::shared_ptr<const StoredRendition>& cache,
+                      bool whole);
   void SaveAttributesIfNot(const DocumentHandle& handle, const DocumentAttributes& saved);
   // A document on disk leaves memory. REQUIRES: no user of its first rendition, and no other one.
   void Unload(Document* document);
@@ -164,10 +200,28 @@ class DocumentTable {
   bool UnloadOne();
   // Nobody reads or computes the first rendition of a document on disk any more.
   void LetGoOfFirst(Rendition* rendition);
+  // The first rendition of a document on disk leaves memory, the document stays for the others.
+  void LetCacheGo(Rendition* rendition);
   void FreeRendition(Rendition* rendition);
   void SetEvictable(Rendition* rendition, bool evictable);
+  // Whether its sequence waits.
+  static void SetPaused(Rendition* rendition);
+  // What comes for an upload while its first part is being loaded.
+  struct LoadingUpload {
+    std::shared_ptr<EventSink> sink;
+    std::vector<int32_t> tokens;
+    int64_t text_bytes = 0;
+    bool finished = false;
+    bool paused = false;
+  };
+  LoadingUpload* FindLoading(const DocumentHandle& handle);
+  void BeginLoading(const DocumentHandle& handle, std::shared_ptr<EventSink> sink);
+  // Its first part is there: what has come meanwhile follows it.
+  void GoOn(Document* document, LoadingUpload upload);
   // Lets the prefill of an upload go on with all its tokens; false if there is no room for them.
   bool TakeRoom(Document* document);
+  // TakeRoom, or it waits for room, or fails if there will be none.
+  void AwaitRoom(Document* document);
   // Whether its tokens would have room if only documents held memory.
   bool MayFindRoom(const Document& document) const;
   absl::Status NoRoom(const Document& document) const;
@@ -182,6 +236,7 @@ class DocumentTable {
   DocumentKeeper* const keeper_;
   std::unordered_map<uint64_t, std::unique_ptr<Document>> documents_;  // by incarnation
   std::set<uint64_t> loading_;
+  std::map<uint64_t, LoadingUpload> loading_uploads_;  // by incarnation
   // Of documents that were deleted: to be deleted from disk with their renditions.
   std::unordered_map<const Rendition*, DocumentHandle> deleted_;
   // Of documents that are gone, while questions still read them.
@@ -192,6 +247,7 @@ class DocumentTable {
   std::vector<Document*> waiting_;  // for room, in the order they began to
   // Reserved for the documents themselves: nothing that ends frees it.
   int64_t kept_bytes_ = 0;
+  int64_t evictable_bytes_ = 0;
 };
 
 }  // namespace folio

@@ -103,6 +103,9 @@ struct EngineStats {
   // What admission counts: bytes in memory, or on disk where there is a --kv-dir.
   int64_t kv_reserved_bytes = 0;
   int64_t kv_capacity_bytes = 0;
+  // Of what is reserved: what documents keep until they are deleted, and what leaves for others.
+  int64_t kv_kept_bytes = 0;
+  int64_t kv_evictable_bytes = 0;
   // With a --kv-dir; 0: there is none.
   int64_t kv_memory_bytes = 0;
   int64_t disk_used_bytes = 0;
@@ -156,6 +159,14 @@ class Engine {
   // RESOURCE_EXHAUSTED (queue full, or its client's part of it), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
+  // What a request would take if it were submitted now, and whether there is memory for it. Errors:
+  // as Submit, but for a queue that is full and a request that can never fit.
+  virtual absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const = 0;
+  // The same of a document of so many tokens. Errors: INVALID_ARGUMENT (attention, too many
+  // tokens).
+  virtual absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
+                                                    int64_t num_tokens) const = 0;
+
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
 
@@ -194,10 +205,12 @@ class Engine {
   // NOT_FOUND, FAILED_PRECONDITION (finished or failed), UNAVAILABLE.
   virtual absl::Status FollowDocument(const DocumentHandle& handle,
                                       std::shared_ptr<EventSink> sink) = 0;
-  // BOS is put in front by the caller. Errors: NOT_FOUND, INVALID_ARGUMENT (tokens; too many),
+  // BOS is put in front by the caller. With these tokens the document has those of the first
+  // `text_bytes` bytes of its text, whatever follows; an upload that was stored goes on there after
+  // a restart. Errors: NOT_FOUND, INVALID_ARGUMENT (tokens; too many),
   // FAILED_PRECONDITION (finished or failed).
-  virtual absl::Status AppendToDocument(const DocumentHandle& handle,
-                                        std::vector<int32_t> tokens) = 0;
+  virtual absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
+                                        int64_t text_bytes) = 0;
   // Errors: NOT_FOUND, INVALID_ARGUMENT (no tokens), FAILED_PRECONDITION (finished or failed).
   virtual absl::Status FinishDocument(const DocumentHandle& handle) = 0;
   // The upload cannot go on: the document fails with `error` and lets go of its memory. Errors:

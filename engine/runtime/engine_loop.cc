@@ -303,7 +303,7 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
     const absl::Status sent = CatchErrors([&] { scorings_.AfterStep(std::move(scores)); });
     if (!sent.ok()) Cancel(id, sent);
   }
-  for (const RequestId id : step.ids) NoteStep(id);
+  for (size_t n = 0; n < step.ids.size(); ++n) NoteStep(step.ids[n], static_cast<int>(n));
   for (ModelRunner::Output& output : results->outputs) {
     const RequestId id = output.id;
     const absl::Status sent = CatchErrors([&] { AcceptOutput(std::move(output)); });
@@ -311,13 +311,13 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
   }
 }
 
-void EngineLoop::NoteStep(RequestId id) {
+void EngineLoop::NoteStep(RequestId id, int place) {
   const auto it = requests_.find(id);
   if (it == requests_.end() || it->second->ignores_output()) return;
   Generation* generation = it->second.get();
   const Sequence& sequence = generation->sequence;
-  generation->NoteMemory(store_->OwnPageBytes(sequence.kv), store_->SharedPageBytes(sequence.kv),
-                         store_->SummaryBytes(sequence.kv));
+  generation->NoteMemory(store_->FootprintOf(sequence.kv));
+  if (store_->tiered()) generation->NoteReads(store_->mover()->CountsOf(place));
   if (sequence.num_in_kv <= sequence.num_prompt) {
     generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
   }

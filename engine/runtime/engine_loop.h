@@ -153,7 +153,8 @@ class EngineLoop {
   // Waits for the oldest started step and hands out what it gave; false if the device has failed.
   bool FinishStep();
   void AfterStep(const StartedStep& step, ModelRunner::Results* results);
-  void NoteStep(RequestId id);
+  // `place` is that of the request in the step.
+  void NoteStep(RequestId id, int place);
   void AcceptOutput(ModelRunner::Output output);
   // The sequences of a step cannot go on.
   void FailStep(const StartedStep& step, const absl::Status& status);

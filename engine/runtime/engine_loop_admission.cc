@@ -62,7 +62,7 @@ void EngineLoop::OnLoaded(const DocumentHandle& handle,
 void EngineLoop::OnRestored(Rendition* rendition, const absl::Status& status) {
   for (Generation* generation : waiting_) {
     if (generation->rendition != rendition || !status.ok()) continue;
-    generation->cached_tokens = rendition->sequence.num_known;
+    generation->cached_tokens = rendition->restoring_tokens;
     counters_.cached_tokens += generation->cached_tokens;
   }
   documents_.NoteRestored(rendition, status);

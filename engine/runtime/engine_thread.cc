@@ -63,6 +63,8 @@ void EngineThread::Publish(bool busy) {
   stats.summary_used_bytes = store_->used_summary_bytes();
   stats.kv_reserved_bytes = store_->reserved_bytes();
   stats.kv_capacity_bytes = store_->capacity_bytes();
+  stats.kv_kept_bytes = loop_->documents().kept_bytes();
+  stats.kv_evictable_bytes = loop_->documents().evictable_bytes();
   if (store_->tiered()) {
     stats.kv_memory_bytes = store_->memory_bytes();
     stats.disk_used_bytes = store_->used_home_bytes();

@@ -5,6 +5,7 @@
 
 #include "engine/attention/visible_keys.h"
 #include "engine/runtime/document_table.h"
+#include "engine/runtime/memory_receipt.h"
 
 namespace folio {
 namespace {
@@ -170,11 +171,13 @@ void Generation::NoteDecode(int64_t position) {
   ++num_decodes_;
 }
 
-void Generation::NoteMemory(int64_t own_page_bytes, int64_t shared_page_bytes,
-                            int64_t summary_bytes) {
-  memory_.device_kv_bytes_peak = std::max(memory_.device_kv_bytes_peak, own_page_bytes);
-  memory_.shared_kv_bytes = std::max(memory_.shared_kv_bytes, shared_page_bytes);
-  memory_.summary_bytes_peak = std::max(memory_.summary_bytes_peak, summary_bytes);
+void Generation::NoteMemory(const KvFootprint& footprint) { Add(footprint, &memory_); }
+
+void Generation::NoteReads(const TierMover::Counts& counts) {
+  memory_.slice_hits += counts.hits;
+  memory_.slice_misses += counts.misses;
+  memory_.disk_read_bytes += counts.bytes_in;
+  memory_.disk_wait_seconds += counts.seconds_waited;
 }
 
 }  // namespace folio

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/base/client_shares.h"
+#include "engine/kv/kv_store.h"
 #include "engine/runtime/evidence.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
@@ -56,7 +57,8 @@ class Generation {
 
   // Adds keys attended to by the decoding query at `position`, and the memory held then.
   void NoteDecode(int64_t position);
-  void NoteMemory(int64_t own_page_bytes, int64_t shared_page_bytes, int64_t summary_bytes);
+  void NoteMemory(const KvFootprint& footprint);
+  void NoteReads(const TierMover::Counts& counts);
 
   Phase phase() const;
   // Of the token that Accept gets next.

@@ -31,6 +31,7 @@ SequenceSlice ModelRunner::SliceOf(const ScheduledTokens& part) {
 void ModelRunner::AddSlice(const ScheduledTokens& part) {
   const Sequence* sequence = part.sequence;
   batch_.slices.push_back(SliceOf(part));
+  batch_.slices.back().reader = static_cast<int>(batch_.slices.size()) - 1;
   batch_.slices.back().row_begin = batch_.num_rows;
   batch_.num_rows += part.num_tokens;
   for (int i = 0; i < part.num_tokens; ++i) {

@@ -11,6 +11,8 @@ namespace folio {
 class PageFile {
  public:
   virtual ~PageFile() = default;
+  // Opens it now: what is open can be read when its name is gone. Errors: as Read.
+  virtual absl::Status Open() { return absl::OkStatus(); }
   // Reads one slice of pages [page, page + to.size()) of the file, each into a slice at to[i], and
   // verifies them. Errors: DATA_LOSS, those of StoredFile::Read; what lies at `to` then means
   // nothing.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "engine/runtime/memory_receipt.h"
 #include "engine/runtime/shortage.h"
 
 namespace folio {
@@ -95,11 +96,7 @@ void ScoringTable::AfterStep(ModelRunner::Scores scores) {
   if (scores.not_finite.has_value()) return Fail(scores.id, NotFiniteError(*scores.not_finite));
   Scoring& stream = *it->second;
   Sequence& sequence = stream.sequence;
-  MemoryReceipt& memory = stream.memory;
-  memory.device_kv_bytes_peak =
-      std::max(memory.device_kv_bytes_peak, store_->OwnPageBytes(sequence.kv));
-  memory.summary_bytes_peak =
-      std::max(memory.summary_bytes_peak, store_->SummaryBytes(sequence.kv));
+  Add(store_->FootprintOf(sequence.kv), &stream.memory);
   stream.sink->OnEvent(ScoredEvent{scores.first_position, std::move(scores.logprobs)});
   const int64_t consumed = sequence.num_in_kv - sequence.tokens_begin;
   if (consumed >= kForgetTokens) {

@@ -12,6 +12,8 @@ DocumentDirectory::Stored StoredEntryOf(const Manifest& manifest, const Document
   stored.attention = fallback;
   stored.num_tokens = manifest.num_tokens();
   stored.stored_bytes = manifest.data_bytes();
+  stored.text_bytes = manifest.text_bytes;
+  stored.whole = manifest.state == StoredState::kComplete;
   stored.attributes = manifest.attributes;
   if (const auto attention = ParseAttentionText(manifest.attention)) {
     const auto resolved = resolve(*attention);

@@ -22,7 +22,10 @@ class StreamingTokenizer {
  public:
   static constexpr size_t kMinSegmentBytes = 4096;
 
-  explicit StreamingTokenizer(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+  // Goes on behind the first `text_offset` bytes of a text, which another one has encoded up to
+  // there.
+  explicit StreamingTokenizer(const Tokenizer& tokenizer, size_t text_offset = 0)
+      : tokenizer_(tokenizer), text_offset_(text_offset) {}
 
   // Takes the next bytes and appends tokens to *ids. After an error the object is of no more use.
   // Errors: INVALID_ARGUMENT with the offset in the whole text when it is not UTF-8, or when it
@@ -34,6 +37,8 @@ class StreamingTokenizer {
   // Ends the text and appends the remaining tokens. Errors: as Add.
   absl::Status Finish(std::vector<int32_t>* ids, const Interrupt& interrupt = nullptr);
 
+  // Bytes of text that have become tokens: they are certain, whatever follows.
+  size_t text_offset() const { return text_offset_; }
   // Bytes of text that have not become tokens yet.
   size_t held_bytes() const { return held_.size(); }
 
@@ -44,8 +49,8 @@ class StreamingTokenizer {
   size_t FindCut() const;
 
   const Tokenizer& tokenizer_;
+  size_t text_offset_;         // of held_ in the whole text
   std::string held_;           // text from text_offset_ on
-  size_t text_offset_ = 0;     // of held_ in the whole text
   size_t valid_bytes_ = 0;     // of held_ known to be whole characters
   size_t searched_bytes_ = 0;  // of held_ known to have no place to cut
 };

@@ -125,7 +125,8 @@ absl::StatusOr<double> BenchStreams::SecondsPerDecode(std::span<const int> strea
 
 int64_t BenchStreams::StoredBytes(int stream) const {
   const SequenceKv& kv = streams_[stream]->kv;
-  return model_->store->OwnPageBytes(kv) + model_->store->SummaryBytes(kv);
+  const KvFootprint footprint = model_->store->FootprintOf(kv);
+  return footprint.device_bytes + footprint.disk_bytes + footprint.summary_bytes;
 }
 
 double BenchStreams::BytesPerDecode(int stream) const {

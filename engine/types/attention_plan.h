@@ -114,6 +114,8 @@ struct SequenceSlice {
   std::span<const FrameId> pending_queries;
   // Where the choices of the last row go when the step is finished; null: nobody asks.
   std::shared_ptr<ChunkPicks> picks = nullptr;
+  // SliceKey::reader.
+  int reader = 0;
 };
 
 // One step of the engine: all rows of all sequences. Rows that no slice covers are padding: what

@@ -105,6 +105,7 @@ struct SliceKey {
   FrameId frame = kNoFrame;
   int layer = 0;
   int kv_head = 0;
+  int reader = 0;  // the place in its step of the sequence that reads it
 };
 
 // In a slot table: the slice is in no slot.

@@ -87,9 +87,34 @@ struct Timings {
 
 struct MemoryReceipt {
   int64_t device_kv_bytes_peak = 0;
+  int64_t disk_kv_bytes_peak = 0;
   int64_t shared_kv_bytes = 0;
   int64_t summary_bytes_peak = 0;
   double attended_tokens_mean = 0;
+  // Slices of pages on disk that attention has read: in memory already, or brought there, and how
+  // long its steps have waited for that, be it for others in them.
+  int64_t slice_hits = 0;
+  int64_t slice_misses = 0;
+  int64_t disk_read_bytes = 0;
+  double disk_wait_seconds = 0;
+};
+
+// What a request or a document would take.
+struct Estimate {
+  enum class Fit : uint8_t {
+    kNow,
+    kWhenIdle,  // once no other request runs
+    kNever,     // while the documents that there are stay; or at all
+  };
+  AttentionSpec attention;    // resolved
+  int64_t prompt_tokens = 0;  // with the document
+  int64_t total_tokens = 0;   // with the longest answer, after truncation
+  // Of the longest answer: the bytes; nothing is known of what it reads.
+  MemoryReceipt memory;
+  // Of a question: to prefill the document for its attention, if it has to be.
+  MemoryReceipt document;
+  Fit fit = Fit::kNow;
+  std::string reason;  // unless it fits now
 };
 
 // What the engine tells a request. Order: Queued*, Prefill*, Delta*, Evidence if wanted, then

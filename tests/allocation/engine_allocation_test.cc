@@ -125,8 +125,8 @@ class EngineAllocation : public ::testing::Test {
     // All of them are refused once the document has failed.
     const absl::Status follows = engine_->FollowDocument(handle, upload);
     EXPECT_TRUE(follows.ok() || absl::IsFailedPrecondition(follows)) << follows;
-    engine_->AppendToDocument(handle, Question(90).tokens).IgnoreError();
-    engine_->AppendToDocument(handle, Question(70).tokens).IgnoreError();
+    engine_->AppendToDocument(handle, Question(90).tokens, 0).IgnoreError();
+    engine_->AppendToDocument(handle, Question(70).tokens, 0).IgnoreError();
     engine_->FinishDocument(handle).IgnoreError();
     if (follows.ok()) {
       Note(upload.get());

@@ -271,6 +271,7 @@ class FakeServer::Documents final : public v1::Documents::Service {
     const std::vector<uint64_t>& breaks = fake_.break_uploads_at;
     if (fake_.num_breaks_ < breaks.size() && text.size() >= breaks[fake_.num_breaks_]) {
       ++fake_.num_breaks_;
+      text.resize(text.size() - std::min<size_t>(text.size(), fake_.lose_bytes));
       return {grpc::StatusCode::UNAVAILABLE, "broken on purpose"};
     }
     return grpc::Status::OK;

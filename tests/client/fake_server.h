@@ -68,6 +68,8 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
   // The stream breaks with UNAVAILABLE once the document has at least so many bytes, once per
   // entry.
   std::vector<uint64_t> break_uploads_at;
+  // As one that was started again: so much of the text is lost then.
+  uint64_t lose_bytes = 0;
   // Never finish the prefill.
   bool hold_prefill = false;
   std::vector<v1::DocumentHeader> headers() const;

@@ -66,6 +66,21 @@ TEST(Upload, ResumesABrokenStreamAtTheNextOffset) {
   EXPECT_EQ(server.documents()[document->document_id()].text, "abcdefghijklmnop");
 }
 
+TEST(Upload, FollowsANextOffsetThatWentBack) {
+  FakeServer server;
+  server.break_uploads_at = {12, 16};
+  server.lose_bytes = 8;
+  Client client(server.Connect());
+  std::vector<uint64_t> created;
+  const auto document =
+      client.UploadDocument(TextSource("abcdefghijklmnop"), FastOptions(), [&](const auto& event) {
+        if (event.has_created()) created.push_back(event.created().next_offset());
+      });
+  ASSERT_TRUE(document.ok()) << document.status();
+  EXPECT_THAT(created, ElementsAre(0, 4, 8));
+  EXPECT_EQ(server.documents()[document->document_id()].text, "abcdefghijklmnop");
+}
+
 // A proxy that routes by id must see it from the first call on.
 TEST(Upload, WithoutAnIdTheClientMakesOneUp) {
   FakeServer server;

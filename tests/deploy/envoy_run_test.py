@@ -20,7 +20,7 @@ import urllib.request
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "abuse")]
+sys.path.insert(0, str(ROOT / "tools"))
 import raw_http2 as h2  # noqa: E402
 from running_server import RunningServer, wait_for  # noqa: E402
 

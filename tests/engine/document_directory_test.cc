@@ -47,11 +47,12 @@ TEST_F(DocumentDirectoryTest, ADocumentIsReadyOnceEveryTokenOfAFinishedUploadIsP
   EXPECT_TRUE(directory_.FinishUpload(document).ok());
   EXPECT_EQ(StateOf(document), State::kPrefilling);
   EXPECT_EQ(directory_.SetProgress(document, {.prefilled_tokens = 39}), State::kPrefilling);
-  EXPECT_EQ(directory_.SetProgress(document, {40, 1000, 200}), State::kReady);
-  EXPECT_EQ(directory_.Get(document)->kv_bytes, 1000);
+  EXPECT_EQ(directory_.SetProgress(document, {40, 1000, 300, 200}), State::kReady);
+  EXPECT_EQ(directory_.Get(document)->device_kv_bytes, 1000);
+  EXPECT_EQ(directory_.Get(document)->disk_kv_bytes, 300);
   EXPECT_EQ(directory_.Get(document)->summary_bytes, 200);
   // Another strategy's cache comes and goes.
-  EXPECT_EQ(directory_.SetProgress(document, {40, 1500, 200}), State::kReady);
+  EXPECT_EQ(directory_.SetProgress(document, {40, 1500, 300, 200}), State::kReady);
 }
 
 TEST_F(DocumentDirectoryTest, ProgressOfADocumentThatIsGoneOrHasFailedIsNobodys) {
@@ -68,13 +69,13 @@ TEST_F(DocumentDirectoryTest, ProgressOfADocumentThatIsGoneOrHasFailedIsNobodys)
 TEST_F(DocumentDirectoryTest, AFailureKeepsItsFirstReasonAndFreesEverything) {
   const DocumentHandle document = Create("a");
   EXPECT_TRUE(directory_.AddTokens(document, 5).ok());
-  directory_.SetProgress(document, {5, 1000, 200});
+  directory_.SetProgress(document, {5, 1000, 300, 200});
   EXPECT_TRUE(directory_.Fail(document, absl::AbortedError("first")).ok());
   EXPECT_EQ(directory_.Fail(document, absl::AbortedError("second")).code(),
             absl::StatusCode::kFailedPrecondition);
   const DocumentInfo failed = *directory_.Get(document);
   EXPECT_EQ(failed.error, absl::AbortedError("first"));
-  EXPECT_EQ(failed.kv_bytes + failed.summary_bytes + failed.prefilled_tokens, 0);
+  EXPECT_EQ(failed.device_kv_bytes + failed.summary_bytes + failed.prefilled_tokens, 0);
 }
 
 TEST_F(DocumentDirectoryTest, IncarnationsGrowUnderEveryId) {

@@ -53,11 +53,11 @@ TEST_F(DocumentTableTest, TheLeastRecentlyUsedRenditionIsEvictedFirst) {
   EXPECT_EQ(Ask(document, "lm_infinite"), 0);
   EXPECT_EQ(Ask(document, "streaming"), 0);
   EXPECT_EQ(Ask(document, "lm_infinite"), 320);
-  const int64_t held = directory_.Get(document)->kv_bytes;
+  const int64_t held = directory_.Get(document)->device_kv_bytes;
   const DocumentHandle other = Open("other");
   Append(other, static_cast<int>(free_bytes() / 4096) * 16 + 1);
   EXPECT_EQ(directory_.Get(other)->state, DocumentState::kUploading);
-  EXPECT_LT(directory_.Get(document)->kv_bytes, held);
+  EXPECT_LT(directory_.Get(document)->device_kv_bytes, held);
   Delete(other);
   EXPECT_EQ(Ask(document, "lm_infinite"), 320);
   EXPECT_EQ(Ask(document, "streaming"), 0);
@@ -70,11 +70,11 @@ TEST_F(DocumentTableTest, WhatIsReadOrWaitedForIsNotEvicted) {
   spec.attention = Attention("lm_infinite");
   const auto reader = Submit(++last_id_, std::move(spec));
   loop_.RunStep();
-  const int64_t held = directory_.Get(document)->kv_bytes;
+  const int64_t held = directory_.Get(document)->device_kv_bytes;
   const DocumentHandle other = Open("other");
   Append(other, static_cast<int>(free_bytes() / 4096) * 16 + 1);
   EXPECT_TRUE(directory_.Get(other)->short_of_room);
-  EXPECT_EQ(directory_.Get(document)->kv_bytes, held);
+  EXPECT_EQ(directory_.Get(document)->device_kv_bytes, held);
   RunUntilIdle();
   EXPECT_TRUE(reader->completed().has_value()) << reader->status();
   EXPECT_FALSE(directory_.Get(other)->short_of_room);
@@ -103,7 +103,7 @@ TEST_F(DocumentTableTest, AFailedDocumentIsLetGoAndCallsForItDoNothing) {
   EXPECT_EQ(store_->used_page_bytes() + store_->reserved_bytes(), 0);
   EXPECT_EQ(loop_.documents().Find(document), nullptr);
   // Commands that were under way.
-  loop_.documents().Append(document, {3, 4});
+  loop_.documents().Append(document, {3, 4}, 0);
   loop_.documents().Finish(document);
   loop_.documents().Pause(document);
   const auto late = std::make_shared<Recorder>();
@@ -118,7 +118,7 @@ TEST_F(DocumentTableTest, TokensForADeletedDocumentDoNotReachItsSuccessor) {
   Delete(first);
   const auto sink = std::make_shared<Recorder>();
   const DocumentHandle second = Open("d", sink);
-  loop_.documents().Append(first, {3, 4, 5});
+  loop_.documents().Append(first, {3, 4, 5}, 0);
   Append(second, 20);
   loop_.documents().Finish(first);
   RunUntilIdle();

@@ -69,7 +69,7 @@ class EngineContract : public ::testing::TestWithParam<Kind> {
   DocumentHandle Upload(const std::string& id, int num_tokens = 20) {
     const DocumentHandle handle = Open(id).handle;
     const auto sink = Follow(handle);
-    EXPECT_TRUE(engine_->AppendToDocument(handle, Tokens(num_tokens)).ok());
+    EXPECT_TRUE(engine_->AppendToDocument(handle, Tokens(num_tokens), 0).ok());
     EXPECT_TRUE(engine_->FinishDocument(handle).ok());
     sink->WaitForEnd();
     EXPECT_TRUE(sink->completed().has_value()) << sink->status();
@@ -174,7 +174,7 @@ TEST_P(EngineContract, DrainingRefusesWhatIsNewAndLetsTheRestEnd) {
   GetParam().answer(engine_.get(), *id);
   sink->WaitForEnd();
   EXPECT_TRUE(sink->completed().has_value());
-  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(3)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(3), 0).ok());
   EXPECT_TRUE(engine_->FinishDocument(document).ok());
   uploader->WaitForEnd();
   EXPECT_TRUE(uploader->completed().has_value());
@@ -219,9 +219,9 @@ TEST_P(EngineContract, ADocumentGoesThroughItsStates) {
   EXPECT_FALSE(opened.attention.strategy.name.empty());
   EXPECT_EQ(Open("book").handle, opened.handle);
   const auto sink = Follow(opened.handle);
-  EXPECT_TRUE(engine_->AppendToDocument(opened.handle, Tokens(30)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(opened.handle, Tokens(30), 0).ok());
   EXPECT_EQ(engine_->GetDocument("book")->known_tokens, 30);
-  EXPECT_TRUE(engine_->AppendToDocument(opened.handle, Tokens(10)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(opened.handle, Tokens(10), 0).ok());
   EXPECT_EQ(engine_->GetDocument("book")->state, DocumentState::kUploading);
   EXPECT_TRUE(engine_->FinishDocument(opened.handle).ok());
   sink->WaitForEnd();
@@ -237,7 +237,7 @@ TEST_P(EngineContract, ADocumentGoesThroughItsStates) {
 TEST_P(EngineContract, AFinishedUploadTakesNoMore) {
   const DocumentHandle document = Upload("book");
   EXPECT_EQ(Open("book").state, DocumentState::kReady);
-  EXPECT_EQ(engine_->AppendToDocument(document, Tokens(1)).code(),
+  EXPECT_EQ(engine_->AppendToDocument(document, Tokens(1), 0).code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(engine_->FinishDocument(document).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(engine_->FollowDocument(document, std::make_shared<Recorder>()).code(),
@@ -248,9 +248,9 @@ TEST_P(EngineContract, AFinishedUploadTakesNoMore) {
 TEST_P(EngineContract, BadTokensAndEmptyDocumentsAreRefused) {
   const DocumentHandle document = Open("book").handle;
   EXPECT_EQ(engine_->FinishDocument(document).code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(engine_->AppendToDocument(document, {5, -1}).code(),
+  EXPECT_EQ(engine_->AppendToDocument(document, {5, -1}, 0).code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(engine_->AppendToDocument(document, Tokens(5001)).code(),
+  EXPECT_EQ(engine_->AppendToDocument(document, Tokens(5001), 0).code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(engine_->GetDocument("book")->known_tokens, 0);
   EXPECT_EQ(engine_->GetDocument("book")->state, DocumentState::kUploading);
@@ -266,7 +266,7 @@ TEST_P(EngineContract, AQuestionNeedsAFinishedDocument) {
 TEST_P(EngineContract, AFailedDocumentSaysWhyAndTakesNothing) {
   const DocumentHandle document = Open("book").handle;
   const auto sink = Follow(document);
-  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(5)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(5), 0).ok());
   const absl::Status why = absl::InvalidArgumentError("not UTF-8");
   EXPECT_TRUE(engine_->FailDocument(document, why).ok());
   sink->WaitForEnd();
@@ -275,8 +275,8 @@ TEST_P(EngineContract, AFailedDocumentSaysWhyAndTakesNothing) {
   EXPECT_EQ(failed.state, DocumentState::kFailed);
   EXPECT_EQ(failed.error, why);
   EXPECT_EQ(failed.prefilled_tokens, 0);
-  EXPECT_EQ(failed.kv_bytes, 0);
-  EXPECT_EQ(engine_->AppendToDocument(document, Tokens(1)).code(),
+  EXPECT_EQ(failed.device_kv_bytes, 0);
+  EXPECT_EQ(engine_->AppendToDocument(document, Tokens(1), 0).code(),
             absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(engine_->FinishDocument(document).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(engine_->FailDocument(document, why).code(), absl::StatusCode::kFailedPrecondition);
@@ -298,15 +298,15 @@ TEST_P(EngineContract, DeletingADocumentEndsItsUpload) {
 // The handle of a deleted document never reaches another one of the same id.
 TEST_P(EngineContract, WhatIsMeantForADeletedDocumentDoesNotReachItsSuccessor) {
   const DocumentHandle first = Open("book").handle;
-  EXPECT_TRUE(engine_->AppendToDocument(first, Tokens(7)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(first, Tokens(7), 0).ok());
   EXPECT_TRUE(engine_->DeleteDocument(first).ok());
   const DocumentHandle second = Open("book").handle;
   EXPECT_GT(second.incarnation, first.incarnation);
   const auto sink = Follow(second);
-  EXPECT_TRUE(engine_->AppendToDocument(second, Tokens(4)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(second, Tokens(4), 0).ok());
 
   const absl::Status no = absl::InternalError("not for the second one");
-  EXPECT_EQ(engine_->AppendToDocument(first, Tokens(9)).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(engine_->AppendToDocument(first, Tokens(9), 0).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(engine_->FinishDocument(first).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(engine_->FailDocument(first, no).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(engine_->DeleteDocument(first).code(), absl::StatusCode::kNotFound);
@@ -326,10 +326,10 @@ TEST_P(EngineContract, WhatIsMeantForADeletedDocumentDoesNotReachItsSuccessor) {
 TEST_P(EngineContract, APausedUploadGoesOnWithItsNextFollower) {
   const DocumentHandle document = Open("book").handle;
   const auto first = Follow(document);
-  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(5)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(5), 0).ok());
   engine_->PauseDocument(document);
   const auto second = Follow(document);
-  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(5)).ok());
+  EXPECT_TRUE(engine_->AppendToDocument(document, Tokens(5), 0).ok());
   EXPECT_TRUE(engine_->FinishDocument(document).ok());
   second->WaitForEnd();
   EXPECT_TRUE(second->completed().has_value());

@@ -140,7 +140,7 @@ class EngineLoopTest : public testing::Test {
   }
   void Append(const DocumentHandle& handle, int num_tokens) {
     EXPECT_TRUE(directory_.AddTokens(handle, num_tokens).ok());
-    loop_.documents().Append(handle, std::vector<int32_t>(num_tokens, 4));
+    loop_.documents().Append(handle, std::vector<int32_t>(num_tokens, 4), 0);
   }
   void Finish(const DocumentHandle& handle) {
     EXPECT_TRUE(directory_.FinishUpload(handle).ok());

@@ -83,7 +83,7 @@ TEST(Engine, AQuestionReadsTheCacheOfItsDocument) {
   const DocumentHandle document = engine->OpenDocument("book", {}, nullptr)->handle;
   const auto uploader = std::make_shared<Recorder>();
   EXPECT_TRUE(engine->FollowDocument(document, uploader).ok());
-  EXPECT_TRUE(engine->AppendToDocument(document, std::vector<int32_t>(200, 7)).ok());
+  EXPECT_TRUE(engine->AppendToDocument(document, std::vector<int32_t>(200, 7), 0).ok());
   EXPECT_TRUE(engine->FinishDocument(document).ok());
   // While the prefill may still run.
   GenerateSpec spec = Spec();
@@ -98,7 +98,7 @@ TEST(Engine, AQuestionReadsTheCacheOfItsDocument) {
   again->WaitForEnd();
   EXPECT_EQ(again->completed()->usage.cached_tokens, 200);
   EXPECT_EQ(again->text(), sink->text());
-  EXPECT_GT(engine->GetDocument("book")->kv_bytes, 0);
+  EXPECT_GT(engine->GetDocument("book")->device_kv_bytes, 0);
 }
 
 TEST(Engine, APassedDeadlineEndsARequestWhereverItIs) {
@@ -242,7 +242,7 @@ TEST(Engine, ADocumentThatDoesNotFitFailsAloneAndSaysSo) {
   const DocumentHandle document = engine->OpenDocument("book", {{"full", {}}, {}}, nullptr)->handle;
   const auto uploader = std::make_shared<Recorder>();
   EXPECT_TRUE(engine->FollowDocument(document, uploader).ok());
-  EXPECT_TRUE(engine->AppendToDocument(document, std::vector<int32_t>(500000, 7)).ok());
+  EXPECT_TRUE(engine->AppendToDocument(document, std::vector<int32_t>(500000, 7), 0).ok());
   uploader->WaitForEnd();
   EXPECT_EQ(uploader->status().code(), absl::StatusCode::kResourceExhausted);
   const DocumentInfo failed = *engine->GetDocument("book");

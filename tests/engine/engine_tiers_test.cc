@@ -41,7 +41,7 @@ class EngineTiers : public testing::Test {
     for (size_t n = 0; n < tokens.size(); ++n) {
       tokens[n] = token + static_cast<int32_t>(n * n % 97);
     }
-    EXPECT_TRUE(engine_->AppendToDocument(handle, tokens).ok());
+    EXPECT_TRUE(engine_->AppendToDocument(handle, tokens, 0).ok());
     EXPECT_TRUE(engine_->FinishDocument(handle).ok());
     sink->WaitForEnd();
     EXPECT_TRUE(sink->completed().has_value()) << sink->status();
@@ -110,7 +110,7 @@ TEST_F(EngineTiers, ADiskThatTakesNothingIsTheDocumentsErrorWithItsReason) {
   const DocumentHandle handle = engine_->OpenDocument("book", full, nullptr)->handle;
   const auto sink = std::make_shared<Recorder>();
   ASSERT_TRUE(engine_->FollowDocument(handle, sink).ok());
-  ASSERT_TRUE(engine_->AppendToDocument(handle, std::vector<int32_t>(kDocumentTokens, 7)).ok());
+  ASSERT_TRUE(engine_->AppendToDocument(handle, std::vector<int32_t>(kDocumentTokens, 7), 0).ok());
   sink->WaitForEnd();
   EXPECT_EQ(sink->status().code(), absl::StatusCode::kResourceExhausted) << sink->status();
   EXPECT_THAT(sink->status().message(), HasSubstr("pages/0")) << sink->status();

@@ -103,8 +103,8 @@ TEST(KvStore, ForkSharesFramesAndCopiesTheOneItWrites) {
   EXPECT_NE(fork.pages[2], origin.pages[2]);
   EXPECT_EQ(0, std::memcmp(store->frame_memory().Frame(fork.pages[2]),
                            store->frame_memory().Frame(origin.pages[2]), kFrame));
-  EXPECT_EQ(store->OwnPageBytes(fork), kFrame);
-  EXPECT_EQ(store->SharedPageBytes(fork), 2 * kFrame);
+  EXPECT_EQ(store->FootprintOf(fork).device_bytes, kFrame);
+  EXPECT_EQ(store->FootprintOf(fork).shared_bytes, 2 * kFrame);
   store->Release(&origin);
   EXPECT_EQ(store->used_page_bytes(), 3 * kFrame);
   store->Release(&fork);

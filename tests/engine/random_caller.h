@@ -52,7 +52,7 @@ class RandomCaller {
     if (Below(2) == 0) engine_->FollowDocument(handle, std::make_shared<Recorder>()).IgnoreError();
     if (Below(4) == 0) engine_->PauseDocument(handle);
     const int count = 1 + Below(9);
-    if (engine_->AppendToDocument(handle, std::vector<int32_t>(count, 5)).ok()) {
+    if (engine_->AppendToDocument(handle, std::vector<int32_t>(count, 5), 0).ok()) {
       document->num_tokens += count;
     }
     if (Below(6) == 0) engine_->FinishDocument(handle).IgnoreError();

@@ -97,6 +97,33 @@ absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<
   return id;
 }
 
+absl::StatusOr<Estimate> FakeEngine::EstimateRequest(GenerateSpec spec) const {
+  {
+    MutexLock lock(&mu_);
+    FOLIO_RETURN_IF_ERROR(CheckServing());
+  }
+  FOLIO_RETURN_IF_ERROR(CheckRequest(spec, info_.shape.vocab_size));
+  int64_t num_tokens = std::ssize(spec.tokens);
+  if (spec.document.has_value()) {
+    FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(*spec.document));
+    num_tokens += document.known_tokens;
+  }
+  FOLIO_ASSIGN_OR_RETURN(Estimate estimate, EstimateDocument(spec.attention, num_tokens));
+  estimate.total_tokens += spec.stop.max_new_tokens;
+  return estimate;
+}
+
+absl::StatusOr<Estimate> FakeEngine::EstimateDocument(const AttentionSpec& attention,
+                                                      int64_t num_tokens) const {
+  Estimate estimate;
+  FOLIO_ASSIGN_OR_RETURN(estimate.attention, ResolveAttention(attention, {}));
+  estimate.prompt_tokens = estimate.total_tokens = num_tokens;
+  estimate.memory.device_kv_bytes_peak = num_tokens;
+  estimate.fit = num_tokens <= 1000 ? Estimate::Fit::kNow : Estimate::Fit::kWhenIdle;
+  if (num_tokens > 1000) estimate.reason = "1000 bytes are free";
+  return estimate;
+}
+
 FakeEngine::Request* FakeEngine::Running(RequestId id) {
   const auto it = requests_.find(id);
   return it == requests_.end() || it->second.sink == nullptr ? nullptr : &it->second;
@@ -203,8 +230,8 @@ absl::Status FakeEngine::FollowDocument(const DocumentHandle& handle,
   return absl::OkStatus();
 }
 
-absl::Status FakeEngine::AppendToDocument(const DocumentHandle& handle,
-                                          std::vector<int32_t> tokens) {
+absl::Status FakeEngine::AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
+                                          int64_t /*text_bytes*/) {
   MutexLock lock(&mu_);
   ++num_appends_;
   changed_.NotifyAll();

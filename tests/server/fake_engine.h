@@ -33,6 +33,10 @@ class FakeEngine final : public Engine {
   absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
                                                  const PositionRequest& request) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
+  // A byte for each token, 1000 of which fit now.
+  absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
+  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
+                                            int64_t num_tokens) const override;
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
   void HoldBack(RequestId id) override;
@@ -50,7 +54,8 @@ class FakeEngine final : public Engine {
       std::shared_ptr<DocumentAttachment> attachment) override;
   absl::Status FollowDocument(const DocumentHandle& handle,
                               std::shared_ptr<EventSink> sink) override;
-  absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens) override;
+  absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
+                                int64_t text_bytes) override;
   // Prefills the document at once unless it is held.
   absl::Status FinishDocument(const DocumentHandle& handle) override;
   absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) override;

@@ -11,6 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "tiers")]
 import crash  # noqa: E402
 import stored  # noqa: E402
+import unfinished  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
 CRASHES, SMALL = 4, 10
@@ -80,18 +81,45 @@ class StoredDocumentsTest(unittest.TestCase):
                 if not stored.listed(server):
                     self.upload(server, "book", 30_000)
                     stored.save(server, "book")
-                asked = stored.check(server.folio("--json", "ask", "--document", "book", "--question", "What?", "--strategy",
-                                                  "long_heads", "--evidence", 2, "--max-new-tokens", 4))
-                events = [json.loads(line) for line in asked.stdout.splitlines()]
-                evidence.append(next(event["evidence"] for event in events if "evidence" in event))
+                evidence.append(self.evidence_of(server, "book"))
                 self.assertEqual(server.stop(), 0)
         self.assertIn("byte", str(evidence[0]))
         self.assertEqual(evidence[0], evidence[1])
+
+    def evidence_of(self, server, document):
+        asked = stored.check(server.folio("--json", "ask", "--document", document, "--question", "What?", "--strategy",
+                                          "long_heads", "--evidence", 2, "--max-new-tokens", 4))
+        events = [json.loads(line) for line in asked.stdout.splitlines()]
+        return next(event["evidence"] for event in events if "evidence" in event)
+
+    def test_an_unfinished_upload_goes_on_after_a_kill(self):
+        store = stored.Store(BIN, self.directory)
+        text = stored.words(5, 40_000).encode()
+        with store.server() as server:
+            self.text.write_bytes(text)
+            stored.upload(server, self.text, "in-one-go", "--strategy", "long_heads")
+            before, _ = stored.ask(server, "in-one-go")
+            evidence = self.evidence_of(server, "in-one-go")
+            begun = unfinished.begin(server, "in-parts", text, 25_000)
+            server.process.kill()
+            server.process.wait()
+        with store.server() as server:
+            left = unfinished.state(server, "in-parts")
+            self.assertEqual(left["state"], "STATE_UPLOADING")
+            self.assertGreaterEqual(int(left["size_bytes"]), int(begun["saved_size_bytes"]))
+            self.assertLess(int(left["size_bytes"]), 25_000)  # of a word that may go on no tokens are known
+            self.assertGreater(int(left["prefilled_tokens"]), 0)
+            self.assertEqual(unfinished.go_on(server, "in-parts", text), int(left["size_bytes"]))
+            after, completed = stored.ask(server, "in-parts")
+            self.assertEqual(after, before)
+            self.assertEqual(self.evidence_of(server, "in-parts"), evidence)
+            self.assertLess(server.metrics()['folio_prompt_tokens_total{source="computed"}'], int(completed["usage"]["prompt_tokens"]))
 
     def test_killed_at_random_moments(self):
         crashes = crash.run(BIN, self.directory, CRASHES)
         self.assertEqual(crashes.faults, [])
         self.assertGreater(crashes.num_checked, 0)
+        self.assertGreater(crashes.num_resumed, 0)
 
     def test_a_directory_that_is_no_store_is_refused(self):
         store = stored.Store(BIN, self.directory)

@@ -21,7 +21,7 @@ DESCRIPTORS = 4096
 SETTLE_SECONDS, SHORT_SETTLE_SECONDS = 30, 5
 FILL_BYTES = 95_000  # of text, whose tokens nearly fill the KV cache
 SHORT, WARM_UP = 0.05, 0.05  # of each flood
-LEAST_SECONDS = 2  # the well-behaved client asks at least so long
+LEAST_SECONDS, SHORT_LEAST_SECONDS = 10, 2  # the well-behaved client asks at least so long, alone and beside an attack
 MOST_SLOWER = 3  # p99 of the well-behaved client, in a full run
 # Resident memory afterwards beside that before. 100,000 abandoned requests show what a few bytes of each would become.
 MOST_GROWTH, MOST_GROWTH_OF = 1.1, {attacks.abandoned_requests: 1.05}
@@ -56,6 +56,7 @@ class Row:
 
     def __init__(self, attack, server, process, scale):
         self.attack, self.server, self.process, self.scale = attack, server, process, scale
+        self.least_seconds = LEAST_SECONDS if scale == 1 else SHORT_LEAST_SECONDS
         self.faults, self.seen = [], []
 
     def measure(self, alone):
@@ -65,7 +66,7 @@ class Row:
         with GoodClient(self.server.address) as client:
             expected = attack_apart(self.attack, self.server.address, self.server.metrics_url.split("/")[2], self.scale)
             seconds = time.monotonic() - started
-            time.sleep(max(0.0, LEAST_SECONDS - seconds))
+            time.sleep(max(0.0, self.least_seconds - seconds))
         if self.server.process.poll() is not None:
             raise RuntimeError(f"{self.attack.__name__}: the server has ended:\n{self.server.log()[-2000:]}")
         peak = self.process.peak()
@@ -76,7 +77,7 @@ class Row:
         self.check_rest(resident, descriptors)
         print(f"{self.attack.__name__:22} {seconds:6.1f} s  peak {peak // MIB:4} MiB  resident {resident // MIB:4} -> "
               f"{self.process.resident() // MIB:4} MiB  p99 {1000 * client.p99():6.1f} ms = {client.p99() / alone:4.1f} x "
-              f"alone ({len(client.times)} answers)  KV of documents {self.kv >> 10} KiB  "
+              f"alone, worst {1000 * max(client.times, default=0):.1f} ms ({len(client.times)} answers)  KV of documents {self.kv >> 10} KiB  "
               f"{'; '.join(self.faults + self.seen) or 'ok'}", flush=True)
 
     def check_counters(self, before, expected):
@@ -144,7 +145,7 @@ def main():
             if not options.short:
                 warm_up(server, chosen)
             with GoodClient(server.address) as client:
-                time.sleep(2 if options.short else 10)
+                time.sleep(SHORT_LEAST_SECONDS if options.short else LEAST_SECONDS)
             alone = client.p99()
             print(f"alone: p99 of the time to the first token {1000 * alone:.1f} ms ({len(client.times)} answers)")
             for attack in chosen:

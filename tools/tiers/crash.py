@@ -1,9 +1,12 @@
-"""Servers that are killed at random moments of uploads, saves, answers and evictions, one after the other in one directory."""
+"""Servers that are killed at random moments of uploads, unfinished ones among them, saves, answers and evictions, one after
+the other in one directory."""
 import random
 import threading
 import time
 
+import raw_http2 as h2
 import stored
+import unfinished
 from larger import report
 from running_server import wait_for
 from stored import MIB
@@ -21,6 +24,8 @@ class Crashes:
         self.bin_dir, self.directory = bin_dir, directory
         self.saved = {}  # document: the number of its text
         self.deleted = set()  # or about to be
+        self.unfinished = {}  # upload: the number of its text, and how much was said to be saved
+        self.num_resumed = 0
         self.faults, self.num_documents, self.num_checked = [], 0, 0
         self.lock, self.killed, self.clients = threading.Lock(), False, []  # of the server that runs
         self.paths = [directory / f"text-{number}.txt" for number in range(NUM_TEXTS)]
@@ -48,6 +53,20 @@ class Crashes:
         for document in there:
             if document in self.deleted:
                 server.folio("docs", "delete", document)
+        self.check_unfinished(server, there)
+
+    def check_unfinished(self, server, there):
+        """Uploads go on where they were saved, or later, and answer like others."""
+        for document, (text, saved_bytes) in self.unfinished.items():
+            if document not in there or int(there[document]["size_bytes"]) < saved_bytes:
+                self.faults.append(f"of upload {document} {saved_bytes} bytes were saved and are not there")
+                continue
+            self.num_resumed += 1
+            unfinished.go_on(server, document, self.paths[text].read_bytes())
+            if stored.ask(server, document)[0] != self.answers[text]:
+                self.faults.append(f"{document} answers otherwise than one that was uploaded in one go")
+            stored.check(server.folio("docs", "delete", document))
+        self.unfinished = {}
 
     def client(self, server, *args):
         """Whether the client succeeded; it does not outlive the server."""
@@ -59,10 +78,22 @@ class Crashes:
         process.communicate()
         return process.returncode == 0
 
+    def leave_unfinished(self, server, document, text, chance):
+        data = self.paths[text].read_bytes()
+        try:
+            begun = unfinished.begin(server, document, data, chance.randrange(len(data) // 2, len(data)))
+            self.unfinished[document] = text, int(begun["saved_size_bytes"])
+        except (RuntimeError, OSError, ValueError, h2.Closed):
+            pass  # the server is gone
+
     def work(self, server, seed):
         """Until the server is gone."""
         chance = random.Random(seed)
         while not self.killed:
+            if chance.random() < 0.3:
+                document = f"u{seed}-{chance.getrandbits(32)}"
+                self.leave_unfinished(server, document, chance.randrange(NUM_TEXTS), chance)
+                continue
             document, text = f"d{seed}-{chance.getrandbits(32)}", chance.randrange(NUM_TEXTS)
             if not self.client(server, "upload", self.paths[text], "--id", document):
                 continue
@@ -119,5 +150,5 @@ def run(bin_dir, directory, rounds, seed=SEED):
 def measure(bin_dir, directory, _limits):
     crashes = run(bin_dir, directory, ROUNDS)
     figures = (f"{ROUNDS} times kill -9, {crashes.num_documents} documents, {len(crashes.saved)} of them reported saved, "
-               f"{crashes.num_checked} answers compared after restarts")
+               f"{crashes.num_checked} answers compared after restarts, {crashes.num_resumed} unfinished uploads gone on with")
     return report("crash", figures, crashes.faults)

@@ -69,7 +69,7 @@ void AttentionWaves::ListKeys(size_t begin, size_t end, std::vector<SliceKey>* k
   for (size_t n = begin; n < end; ++n) {
     const Item& item = items_[n];
     const SequenceSlice& slice = *item.context->slice;
-    keys->push_back({slice.pages[item.page - slice.first_page], layer, item.kv_head});
+    keys->push_back({slice.pages[item.page - slice.first_page], layer, item.kv_head, slice.reader});
   }
 }
 

@@ -1,0 +1,157 @@
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/base/client_shares.h"
+#include "engine/base/mutex.h"
+#include "engine/runtime/document_directory.h"
+#include "engine/runtime/document_keeper.h"
+#include "engine/runtime/engine.h"
+#include "engine/runtime/engine_loop.h"
+#include "engine/runtime/engine_thread.h"
+#include "engine/runtime/loaded_model.h"
+#include "engine/runtime/transformer_runner.h"
+
+namespace folio {
+
+// Checks calls and posts what they mean to the engine thread.
+class EngineImpl final : public Engine {
+ public:
+  EngineImpl(const EngineOptions& options, std::unique_ptr<LoadedModel> model)
+      : options_(options),
+        model_(std::move(model)),
+        directory_({options.max_documents, options.max_context_tokens}),
+        runner_(model_->transformer.get()),
+        loop_({.scheduler = model_->scheduler,
+               .model = model_->attention,
+               .max_running_requests = options.max_running_requests,
+               .vocab_size = model_->config.shape.vocab_size,
+               .on_device_failure = options.on_device_failure},
+              model_->store.get(), &runner_, &directory_, keeper()),
+        thread_(&loop_, model_->store.get()) {
+    if (keeper() == nullptr) return;
+    RestoreDocuments();
+    keeper()->Start([this](EngineCommands commands) { thread_.PostMade(std::move(commands)); });
+  }
+  ~EngineImpl() override {
+    thread_.Stop();
+    if (keeper() != nullptr) keeper()->Stop();  // what was ordered is done, and told to nobody
+  }
+
+  const EngineInfo& info() const override { return model_->info; }
+  const Tokenizer& tokenizer() const override { return *model_->tokenizer; }
+
+  absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
+                                                 const PositionRequest& request) const override {
+    return folio::ResolveAttention(spec, info().default_attention.strategy, model_->attention,
+                                   request);
+  }
+
+  absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
+  absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
+  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
+                                            int64_t num_tokens) const override;
+  void Cancel(RequestId id, absl::Status reason) override;
+  void HoldBack(RequestId id) override {
+    thread_.Post({[id](EngineLoop& loop) { loop.HoldBack(id); }});
+  }
+  void LetGoOn(RequestId id) override {
+    thread_.Post({[id](EngineLoop& loop) { loop.LetGoOn(id); }});
+  }
+  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+                                      std::shared_ptr<EventSink> sink) override;
+  absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
+  void FinishScore(RequestId id) override;
+  absl::Status CheckDocumentSize(const AttentionSpec& attention, int64_t num_bytes) const override;
+  absl::StatusOr<DocumentInfo> OpenDocument(
+      const std::string& id, const AttentionSpec& attention,
+      std::shared_ptr<DocumentAttachment> attachment) override;
+  absl::Status FollowDocument(const DocumentHandle& handle,
+                              std::shared_ptr<EventSink> sink) override;
+  absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
+                                int64_t text_bytes) override;
+  absl::Status FinishDocument(const DocumentHandle& handle) override;
+  absl::Status FailDocument(const DocumentHandle& handle, const absl::Status& error) override;
+  void PauseDocument(const DocumentHandle& handle) override;
+  absl::Status SaveDocument(const DocumentHandle& handle) override;
+  absl::Status UpdateDocument(const DocumentHandle& handle,
+                              absl::FunctionRef<void(DocumentAttributes*)> change,
+                              Updated done) override;
+  std::vector<DocumentHandle> ExpiredDocuments() const override { return directory_.Expired(); }
+  absl::Status DeleteDocument(const DocumentHandle& handle) override;
+
+  std::optional<DocumentInfo> GetDocument(const std::string& id) const override {
+    return directory_.Find(id);
+  }
+  std::vector<DocumentInfo> ListDocuments(const std::string& after, size_t count) const override {
+    return directory_.List(after, count);
+  }
+  DocumentCounts CountDocuments() const override { return directory_.Count(); }
+
+  EngineStats Stats() const override {
+    EngineStats stats = thread_.Stats();
+    stats.waiting = std::max(stats.waiting, num_posted_.load(std::memory_order_relaxed));
+    if (keeper() != nullptr) CountStored(&stats);
+    return stats;
+  }
+
+  void StopAdmission() override { draining_.store(true); }
+
+ private:
+  // Null: documents are not stored.
+  DocumentKeeper* keeper() const { return model_->keeper.get(); }
+  // Those that an earlier process has stored are there.
+  void RestoreDocuments();
+  void CountStored(EngineStats* stats) const;
+  // For whoever writes them to disk.
+  DocumentKeeper::ChangeAttributes AttributesOf(const DocumentHandle& handle) const {
+    return
+        [this, handle](DocumentAttributes* stored) { directory_.CopyAttributes(handle, stored); };
+  }
+  absl::Status CheckServing() const;
+  // A request that may be queued, but for the memory that it needs.
+  struct Checked {
+    std::optional<DocumentInfo> document;
+    int64_t prompt_tokens = 0;  // with the document
+    int64_t total_tokens = 0;   // with the longest answer, after truncation
+    int64_t shared_tokens = 0;  // whose cache is the document's
+  };
+  // Resolves its attention. Errors: those of Submit.
+  absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
+  // Of the budget, for a sequence under an attention.
+  int64_t BytesNeeded(const AttentionSpec& attention, int64_t num_tokens,
+                      int64_t shared_tokens) const;
+  KvFootprint FootprintOfDocument(const AttentionSpec& attention, int64_t num_tokens) const;
+  // Whether a question under the attention finds the document's cache in the pools. Those that
+  // questions have made are not known here.
+  static bool HasCache(const DocumentInfo& document, const AttentionSpec& attention);
+  // Whether there is memory for so many bytes.
+  void JudgeFit(int64_t needed_bytes, Estimate* estimate) const;
+  absl::StatusOr<AttentionSpec> ResolveUnknownLength(const AttentionSpec& attention) const;
+
+  const EngineOptions options_;
+  const std::unique_ptr<LoadedModel> model_;
+  DocumentDirectory directory_;
+  ClientShares shares_;
+  TransformerRunner runner_;
+  EngineLoop loop_;
+
+  std::atomic<bool> draining_{false};
+  std::atomic<RequestId> next_id_{1};
+  // Requests posted whose command has not run yet.
+  std::atomic<int> num_posted_{0};
+
+  // Held from the change of a document's state until its command is posted: the engine thread sees
+  // commands in the order of the states.
+  Mutex order_mu_;
+
+  EngineThread thread_;  // last: stops before anything it uses goes
+};
+
+}  // namespace folio

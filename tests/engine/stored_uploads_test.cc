@@ -1,0 +1,247 @@
+// Uploads of the real engine over restarts: they go on where they were saved last, and answer as if
+// nothing had happened.
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/stored_documents_fixture.h"
+
+namespace folio::test {
+namespace {
+
+constexpr int kFirstPart = 605;
+constexpr int64_t kFirstBytes = 2000;
+
+class StoredUploads : public StoredDocuments {
+ protected:
+  std::vector<int32_t> Tokens(size_t begin, size_t end) const {
+    std::vector<int32_t> tokens(end - begin);
+    for (size_t n = begin; n < end; ++n) tokens[n - begin] = 3 + static_cast<int32_t>(n * n % 97);
+    return tokens;
+  }
+  DocumentInfo Info(const std::string& id) const { return *engine_->GetDocument(id); }
+  std::shared_ptr<Recorder> Follow(const DocumentHandle& handle) {
+    auto sink = std::make_shared<Recorder>();
+    EXPECT_TRUE(engine_->FollowDocument(handle, sink).ok());
+    return sink;
+  }
+  void Append(const DocumentHandle& handle, size_t begin, size_t end, int64_t text_bytes) {
+    const absl::Status status = engine_->AppendToDocument(handle, Tokens(begin, end), text_bytes);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  void WaitForPrefill(const std::string& id, int64_t num_tokens) const {
+    while (Info(id).prefilled_tokens < num_tokens) std::this_thread::yield();
+  }
+  void WaitForSavedText(const std::string& id, int64_t num_bytes) const {
+    while (Info(id).saved_text_bytes < num_bytes) std::this_thread::yield();
+  }
+  // Its first part is in the cache and on disk, and its client gone.
+  DocumentHandle BeginAndLeave(const std::string& id, const std::string& strategy) {
+    const DocumentHandle handle = Open(id, strategy);
+    const auto sink = Follow(handle);
+    Append(handle, 0, kFirstPart, kFirstBytes);
+    WaitForPrefill(id, kFirstPart);
+    engine_->PauseDocument(handle);
+    WaitForSavedText(id, kFirstBytes);
+    return handle;
+  }
+  // The rest of it. Returns how the upload has ended.
+  std::shared_ptr<Recorder> GoOn(const std::string& id, size_t begin = kFirstPart,
+                                 size_t end = kDocumentTokens) {
+    const DocumentHandle handle = Info(id).handle;
+    auto sink = Follow(handle);
+    Append(handle, begin, end, 4321);
+    EXPECT_TRUE(engine_->FinishDocument(handle).ok());
+    return sink;
+  }
+  void GoOnToTheEnd(const std::string& id) {
+    const auto sink = GoOn(id);
+    sink->WaitForEnd();
+    EXPECT_TRUE(sink->completed().has_value()) << sink->status();
+  }
+  std::string AnswerInOneGo(const std::string& strategy) {
+    Upload("whole " + strategy, strategy);
+    return Ask("whole " + strategy)->text();
+  }
+};
+
+TEST_F(StoredUploads, GoOnAfterARestartAndPrefillOnlyTheRest) {
+  for (const char* strategy : {"full", "long_heads", "lm_infinite", "streaming", "rerope"}) {
+    SCOPED_TRACE(strategy);
+    const std::string expected = AnswerInOneGo(strategy);
+    BeginAndLeave(strategy, strategy);
+    Restart();
+    const DocumentInfo info = Info(strategy);
+    EXPECT_EQ(info.state, DocumentState::kUploading);
+    EXPECT_FALSE(info.saved);
+    EXPECT_EQ(info.known_tokens, kFirstPart);
+    EXPECT_EQ(info.prefilled_tokens, kFirstPart);
+    EXPECT_EQ(info.saved_text_bytes, kFirstBytes);
+    const auto text = std::static_pointer_cast<Text>(info.attachment);
+    EXPECT_EQ(text->text.num_bytes, kFirstBytes);
+    EXPECT_FALSE(text->text.whole);
+    GoOnToTheEnd(strategy);
+    EXPECT_EQ(text->tokens, Tokens(0, kFirstPart));
+    EXPECT_EQ(Ask(strategy)->text(), expected);
+    EXPECT_EQ(engine_->Stats().prefill_tokens, kDocumentTokens - kFirstPart + 5);
+    EXPECT_TRUE(WaitUntilSaved(strategy).saved);
+    Restart();
+    EXPECT_EQ(CachedTokens(strategy), kDocumentTokens);
+    EXPECT_EQ(Ask(strategy)->text(), expected);
+  }
+}
+
+TEST_F(StoredUploads, AreSavedAsTheyGoOn) {
+  const DocumentHandle handle = Open("book", "full");
+  const auto sink = Follow(handle);
+  Append(handle, 0, 100, 100);
+  WaitForPrefill("book", 100);
+  EXPECT_EQ(Info("book").saved_text_bytes, 0);  // too little
+  constexpr int64_t kMuch = 300 << 10;
+  Append(handle, 100, 200, kMuch);
+  WaitForSavedText("book", kMuch);
+  Restart();
+  EXPECT_EQ(Info("book").state, DocumentState::kUploading);
+  EXPECT_EQ(Info("book").known_tokens, 200);
+}
+
+// Segments that are full stay; pages and summaries behind them are written anew.
+TEST_F(StoredUploads, LongOnesAreSavedWithTheirCache) {
+  constexpr int kTokens = 9300;
+  options_.step_tokens = 512;
+  options_.kv_bytes = int64_t{16} << 20;
+  options_.store_bytes = int64_t{128} << 20;
+  Restart();
+  for (const char* strategy : {"long_heads", "full"}) {
+    SCOPED_TRACE(strategy);
+    const auto upload = [&](const std::string& id, int restart_at) {
+      DocumentHandle handle = Open(id, strategy);
+      auto sink = Follow(handle);
+      int begin = 0;
+      for (const int end : {4700, 9000, kTokens}) {
+        Append(handle, static_cast<size_t>(begin), static_cast<size_t>(end), end);
+        WaitForPrefill(id, end);
+        if (end == restart_at) {
+          while (engine_->Stats().document_saves == 0) std::this_thread::yield();
+          Restart();
+          const DocumentInfo info = Info(id);
+          EXPECT_LE(info.known_tokens, end);
+          EXPECT_GE(info.prefilled_tokens, end / 4096 * 4096);
+          begin = static_cast<int>(info.known_tokens);
+          handle = info.handle;
+          sink = Follow(handle);
+          Append(handle, static_cast<size_t>(begin), static_cast<size_t>(end), end);
+        }
+        begin = end;
+      }
+      EXPECT_TRUE(engine_->FinishDocument(handle).ok());
+      sink->WaitForEnd();
+      return Ask(id)->text();
+    };
+    const std::string expected = upload(std::string("whole ") + strategy, 0);
+    Restart();
+    EXPECT_EQ(upload(strategy, 4700), expected);
+    EXPECT_TRUE(WaitUntilSaved(strategy).saved) << WaitUntilSaved(strategy).save_error;
+    Restart();
+    EXPECT_EQ(CachedTokens(strategy), kTokens);
+    EXPECT_EQ(Ask(strategy)->text(), expected);
+    for (const std::string& id : {std::string(strategy), std::string("whole ") + strategy}) {
+      EXPECT_TRUE(engine_->DeleteDocument(Info(id).handle).ok());
+    }
+  }
+}
+
+TEST_F(StoredUploads, ATextThatIsWholeIsReadyAfterARestart) {
+  const std::string expected = AnswerInOneGo("long_heads");
+  const DocumentHandle handle = BeginAndLeave("book", "long_heads");
+  Append(handle, kFirstPart, kDocumentTokens, 4321);
+  EXPECT_TRUE(engine_->FinishDocument(handle).ok());
+  WaitForSavedText("book", 4321);
+  EXPECT_FALSE(Info("book").saved);
+  Restart();
+  EXPECT_EQ(Info("book").state, DocumentState::kReady);
+  EXPECT_EQ(Info("book").prefilled_tokens, kFirstPart);
+  const auto answer = Ask("book");
+  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+  EXPECT_EQ(answer->text(), expected);
+  EXPECT_EQ(answer->completed()->usage.cached_tokens, kFirstPart);
+  while (engine_->Stats().document_saves == 0) std::this_thread::yield();
+  Restart();
+  EXPECT_EQ(CachedTokens("book"), kDocumentTokens);
+  EXPECT_EQ(Ask("book")->text(), expected);
+}
+
+// The question waits with the rest of the text until the first part is read.
+TEST_F(StoredUploads, AreAskedAboutAsSoonAsTheyAreFinished) {
+  const std::string expected = AnswerInOneGo("full");
+  BeginAndLeave("book", "full");
+  Restart();
+  const auto sink = GoOn("book");
+  const auto answer = Ask("book");
+  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+  EXPECT_EQ(answer->text(), expected);
+}
+
+TEST_F(StoredUploads, ADamagedCacheIsComputedAgain) {
+  const std::string expected = AnswerInOneGo("long_heads");
+  BeginAndLeave("book", "long_heads");
+  engine_.reset();
+  for (const auto& segment : SegmentsOf("book")) DamageFile(segment);
+  Restart();
+  GoOnToTheEnd("book");
+  EXPECT_EQ(Ask("book")->text(), expected);
+  EXPECT_EQ(engine_->Stats().prefill_tokens, kDocumentTokens + 5);
+}
+
+TEST_F(StoredUploads, DamagedTokensFailTheUploadAndItBeginsAnew) {
+  BeginAndLeave("book", "full");
+  engine_.reset();
+  DamageFile(DirectoryOf("book") + "/tokens");
+  Restart();
+  const auto sink = Follow(Info("book").handle);
+  sink->WaitForEnd();
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kDataLoss) << sink->status();
+  EXPECT_EQ(Info("book").state, DocumentState::kFailed);
+  ASSERT_TRUE(engine_->DeleteDocument(Info("book").handle).ok());
+  UploadAndSave("book", "full");
+}
+
+TEST_F(StoredUploads, OnesThatAreDeletedOrFailLeaveNothing) {
+  const auto wait_until_gone = [this](const std::string& id) {
+    while (HasFilesOf(id)) std::this_thread::yield();
+  };
+  ASSERT_TRUE(engine_->DeleteDocument(BeginAndLeave("deleted", "full")).ok());
+  wait_until_gone("deleted");
+  const absl::Status bad = absl::InvalidArgumentError("no UTF-8");
+  ASSERT_TRUE(engine_->FailDocument(BeginAndLeave("failed", "long_heads"), bad).ok());
+  wait_until_gone("failed");
+  BeginAndLeave("stored", "full");
+  BeginAndLeave("read", "full");
+  Restart();
+  ASSERT_TRUE(engine_->DeleteDocument(Info("stored").handle).ok());
+  wait_until_gone("stored");
+  const DocumentHandle handle = Info("read").handle;
+  const auto sink = Follow(handle);
+  ASSERT_TRUE(engine_->DeleteDocument(handle).ok());
+  sink->WaitForEnd();
+  EXPECT_EQ(sink->status().code(), absl::StatusCode::kNotFound) << sink->status();
+  wait_until_gone("read");
+  while (engine_->Stats().kv_reserved_bytes > 0) std::this_thread::yield();
+  Restart();
+  EXPECT_EQ(engine_->ListDocuments("", 10).size(), 0u);
+}
+
+TEST_F(StoredUploads, AnUploadThatIsPausedIsNotPrefilledForTheSaver) {
+  const DocumentHandle handle = BeginAndLeave("book", "full");
+  Append(handle, kFirstPart, kDocumentTokens, 300 << 10);
+  WaitForSavedText("book", 300 << 10);
+  EXPECT_EQ(Info("book").prefilled_tokens, kFirstPart);
+  Restart();
+  const auto sink = Follow(Info("book").handle);
+  WaitForPrefill("book", kDocumentTokens);
+}
+
+}  // namespace
+}  // namespace folio::test
