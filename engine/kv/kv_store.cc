@@ -184,13 +184,22 @@ absl::Status KvStore::GrowPrivate(Frames* pool, int64_t count, int64_t first_wri
 
 absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
                              SequenceKv* kv) {
-  absl::Cleanup fit = [this] { FitSlots(); };
   const int64_t page = geometry_.page_tokens;
   const int64_t total = num_tokens + num_new;
+  FOLIO_RETURN_IF_ERROR(ExtendFrames(plan, num_tokens, num_new, kv));
+  // First: pages find what those have left of the memory.
+  FitSlots();
   const int64_t first_written = num_tokens / page - kv->first_page;
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(pages_, CeilDiv(total, page) - kv->first_page, first_written, &kv->pages));
   kv->num_shared_pages = std::min(kv->num_shared_pages, first_written);
+  return absl::OkStatus();
+}
+
+absl::Status KvStore::ExtendFrames(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
+                                   SequenceKv* kv) {
+  const int64_t page = geometry_.page_tokens;
+  const int64_t total = num_tokens + num_new;
   const int64_t num_sinks = std::min<int64_t>(plan.retention.num_sinks, total);
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(frames_.get(), CeilDiv(num_sinks, page), num_tokens / page, &kv->sinks));
@@ -211,7 +220,10 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
 void KvStore::FitSlots() {
   if (!tiered()) return;
   const int64_t held = frames_->used_bytes() + summaries_->used_bytes();
-  slots_->SetLimit((memory_bytes_ - held) / slots_->slot_bytes());
+  bool tried = false;
+  do {
+    slots_->SetLimit((memory_bytes_ - held) / slots_->slot_bytes());
+  } while (slots_->used_slots() > slots_->limit() && tiered_->AwaitSlot(&tried));
 }
 
 CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) const {
@@ -251,14 +263,14 @@ absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, Ado
     kv->pages.push_back(frame);
     adopt(frame, kv->open_page);
   }
-  const int64_t num_pages = layout.end_page - layout.first_page;
-  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_, num_pages, num_pages, &kv->pages));
   FOLIO_RETURN_IF_ERROR(GrowPrivate(frames_.get(), layout.num_sinks, layout.num_sinks, &kv->sinks));
   FOLIO_RETURN_IF_ERROR(GrowPrivate(frames_.get(), layout.num_pending_queries,
                                     layout.num_pending_queries, &kv->pending_queries));
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(summaries_.get(), layout.num_summaries, layout.num_summaries, &kv->summaries));
   FitSlots();
+  const int64_t num_pages = layout.end_page - layout.first_page;
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_, num_pages, num_pages, &kv->pages));
   std::move(give_back).Cancel();
   return absl::OkStatus();
 }

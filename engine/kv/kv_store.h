@@ -185,6 +185,9 @@ class KvStore {
   // Of a sequence whose first so many tokens are in the cache.
   KvFootprint FootprintAt(const AttentionPlan& plan, int64_t num_tokens,
                           int64_t shared_tokens) const;
+  // Extend, of all but the pages.
+  absl::Status ExtendFrames(const AttentionPlan& plan, int64_t num_tokens, int64_t num_new,
+                            SequenceKv* kv);
   // Frames that a sequence holds at once.
   struct Needs {
     int64_t pages = 0;

@@ -47,8 +47,8 @@ class PageHome {
   virtual void TakeWritten(bool wait, std::vector<Written>* written) = 0;
   // Reads slices of pages that were written; verified bytes, or an error for that slice.
   virtual std::unique_ptr<PendingReads> StartReads(std::vector<SliceRead> reads) = 0;
-  // The page is not needed any more. Needs no memory. REQUIRES: it was written, and is not being
-  // read.
+  // The page is not needed any more. Needs no memory. REQUIRES: it was written, or was to be and
+  // could not, and is not being read.
   virtual void Free(FrameId frame) = 0;
 };
 

@@ -34,12 +34,13 @@ TierMover::Batch TierMover::Start(std::span<const SliceKey> slices, bool all) {
   absl::Cleanup give_back = [&] {
     for (const int64_t slice : batch.slices) slots_->Forget(slice);
   };
+  bool tried = false;
   for (const SliceKey& key : slices) {
     const int64_t slice = NumberOf(key);
     // What is lost already is not waited for again: in no slot, it reads as zeros.
     if (slots_->Contains(slice) || pages_->IsLost(key.frame)) continue;
     while (!slots_->Take(slice)) {
-      if (!all || !pages_->NoteWritten(true)) break;
+      if (!all || !pages_->AwaitSlot(&tried)) break;
     }
     if (!slots_->Contains(slice)) break;
     batch.slices.push_back(slice);

@@ -59,17 +59,20 @@ FrameId TieredPages::Allocate() {
 }
 
 bool TieredPages::TakeSlots(FrameId id) {
-  bool retried = false;
+  bool tried = false;
   for (int slice = 0; slice < slices_per_frame_;) {
     if (slots_->Take(SliceNumber(id, slice))) {
       ++slice;
-    } else if (!NoteWritten(true)) {
-      if (!std::exchange(retried, true) && RetryWrites()) continue;
+    } else if (!AwaitSlot(&tried)) {
       while (slice-- > 0) slots_->Forget(SliceNumber(id, slice));
       return false;
     }
   }
   return true;
+}
+
+bool TieredPages::AwaitSlot(bool* tried) {
+  return NoteWritten(true) || (!std::exchange(*tried, true) && RetryWrites());
 }
 
 void TieredPages::AddRef(FrameId id, bool open) {
@@ -88,11 +91,9 @@ void TieredPages::Release(FrameId id, bool open) {
 void TieredPages::Free(FrameId id) {
   Frame& frame = frames_[id];
   for (int slice = 0; slice < slices_per_frame_; ++slice) slots_->Forget(SliceNumber(id, slice));
-  if (frame.state == State::kHome) {
-    home_->Free(id);
-    --home_frames_;
-  }
+  home_frames_ -= frame.state == State::kHome;
   if (frame.state == State::kUnwritten) std::erase(unwritten_, id);
+  if (frame.state == State::kHome || frame.state == State::kUnwritten) home_->Free(id);
   num_lost_ -= frame.lost;
   frame = {};
   --used_frames_;

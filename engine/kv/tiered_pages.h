@@ -37,6 +37,10 @@ class TieredPages final : public Frames {
   // there is none.
   bool NoteWritten(bool wait);
 
+  // For whoever finds all slots pinned: waits until pages have come home, or, once, tries again
+  // what the home did not take. False if no slot will be free for that. `tried` is false at first.
+  bool AwaitSlot(bool* tried);
+
   // The page cannot be read any more: a slice of it is lost.
   void MarkLost(FrameId id);
   bool IsLost(FrameId id) const { return frames_[id].lost; }

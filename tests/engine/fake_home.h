@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,7 +46,7 @@ class FakeHome final : public PageHome {
     num_reads += std::ssize(reads);
     return std::make_unique<Reads>(this, std::move(reads));
   }
-  void Free(FrameId frame) override { EXPECT_EQ(pages_.erase(frame), 1u); }
+  void Free(FrameId frame) override { EXPECT_EQ(pages_.erase(frame) + refused_.erase(frame), 1u); }
 
  private:
   struct Write {
@@ -83,7 +84,9 @@ class FakeHome final : public PageHome {
   void EndWrite() {
     const Write write = std::move(writing_.front());
     writing_.pop_front();
+    refused_.erase(write.frame);
     if (fails_writes) {
+      refused_.insert(write.frame);
       written_.push_back({write.frame, absl::ResourceExhaustedError("no space left")});
       return;
     }
@@ -99,6 +102,7 @@ class FakeHome final : public PageHome {
   std::deque<Write> writing_;
   std::vector<Written> written_;
   std::map<FrameId, std::string> pages_;
+  std::set<FrameId> refused_;
 };
 
 }  // namespace folio::test

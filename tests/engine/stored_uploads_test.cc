@@ -109,48 +109,42 @@ TEST_F(StoredUploads, AreSavedAsTheyGoOn) {
 
 // Segments that are full stay; pages and summaries behind them are written anew.
 TEST_F(StoredUploads, LongOnesAreSavedWithTheirCache) {
-  constexpr int kTokens = 9300;
+  constexpr size_t kCut = 4096;  // 256 pages
+  constexpr size_t kFirst = 4200;
+  constexpr size_t kTokens = 4700;
   options_.step_tokens = 512;
   options_.kv_bytes = int64_t{16} << 20;
-  options_.store_bytes = int64_t{128} << 20;
   Restart();
-  for (const char* strategy : {"long_heads", "full"}) {
-    SCOPED_TRACE(strategy);
-    const auto upload = [&](const std::string& id, int restart_at) {
-      DocumentHandle handle = Open(id, strategy);
-      auto sink = Follow(handle);
-      int begin = 0;
-      for (const int end : {4700, 9000, kTokens}) {
-        Append(handle, static_cast<size_t>(begin), static_cast<size_t>(end), end);
-        WaitForPrefill(id, end);
-        if (end == restart_at) {
-          while (engine_->Stats().document_saves == 0) std::this_thread::yield();
-          Restart();
-          const DocumentInfo info = Info(id);
-          EXPECT_LE(info.known_tokens, end);
-          EXPECT_GE(info.prefilled_tokens, end / 4096 * 4096);
-          begin = static_cast<int>(info.known_tokens);
-          handle = info.handle;
-          sink = Follow(handle);
-          Append(handle, static_cast<size_t>(begin), static_cast<size_t>(end), end);
-        }
-        begin = end;
-      }
-      EXPECT_TRUE(engine_->FinishDocument(handle).ok());
-      sink->WaitForEnd();
-      return Ask(id)->text();
-    };
-    const std::string expected = upload(std::string("whole ") + strategy, 0);
-    Restart();
-    EXPECT_EQ(upload(strategy, 4700), expected);
-    EXPECT_TRUE(WaitUntilSaved(strategy).saved) << WaitUntilSaved(strategy).save_error;
-    Restart();
-    EXPECT_EQ(CachedTokens(strategy), kTokens);
-    EXPECT_EQ(Ask(strategy)->text(), expected);
-    for (const std::string& id : {std::string(strategy), std::string("whole ") + strategy}) {
-      EXPECT_TRUE(engine_->DeleteDocument(Info(id).handle).ok());
-    }
-  }
+  const auto append = [this](const DocumentHandle& handle, size_t begin, size_t end) {
+    Append(handle, begin, end, static_cast<int64_t>(end));
+    WaitForPrefill(handle.id, static_cast<int64_t>(end));
+  };
+  const DocumentHandle handle = Open("book", "long_heads");
+  const auto first_sink = Follow(handle);
+  append(handle, 0, kFirst);
+  while (engine_->Stats().document_saves == 0) std::this_thread::yield();
+  Restart();
+  const DocumentInfo info = Info("book");
+  EXPECT_LE(info.known_tokens, kFirst);
+  EXPECT_GE(info.prefilled_tokens, kCut);
+  const auto sink = Follow(info.handle);
+  append(info.handle, static_cast<size_t>(info.known_tokens), kTokens);
+  EXPECT_TRUE(engine_->FinishDocument(info.handle).ok());
+  sink->WaitForEnd();
+  const std::string answer = Ask("book")->text();
+  EXPECT_TRUE(WaitUntilSaved("book").saved) << WaitUntilSaved("book").save_error;
+  const auto segments = SegmentsOf("book");
+  Restart();
+  EXPECT_EQ(SegmentsOf("book"), segments);
+  EXPECT_EQ(CachedTokens("book"), kTokens);
+  EXPECT_EQ(Ask("book")->text(), answer);
+  ASSERT_TRUE(engine_->DeleteDocument(info.handle).ok());
+  const DocumentHandle whole = Open("in one go", "long_heads");
+  const auto whole_sink = Follow(whole);
+  append(whole, 0, kTokens);
+  EXPECT_TRUE(engine_->FinishDocument(whole).ok());
+  whole_sink->WaitForEnd();
+  EXPECT_EQ(Ask("in one go")->text(), answer);
 }
 
 TEST_F(StoredUploads, ATextThatIsWholeIsReadyAfterARestart) {

@@ -14,12 +14,13 @@ import crash  # noqa: E402
 import disk  # noqa: E402
 import estimate  # noqa: E402
 import larger  # noqa: E402
+import model  # noqa: E402
 import policy  # noqa: E402
 import restart  # noqa: E402
 import save  # noqa: E402
 
 ROWS = {"larger": larger.measure, "stream": larger.measure_stream, "policy": policy.measure, "restart": restart.measure,
-        "save": save.measure, "crash": crash.measure, "estimate": estimate.measure}
+        "save": save.measure, "crash": crash.measure, "model": model.measure, "estimate": estimate.measure}
 
 
 def main():
