@@ -166,6 +166,8 @@ class DocumentTable {
   // What documents keep of the cache until they are deleted: their renditions of the upload. All
   // others are evicted when nobody reads them.
   int64_t kept_bytes() const { return kept_bytes_; }
+  // Whether a rendition is being saved, or brought back from disk: it cannot leave until then.
+  bool moves_something() const { return num_moving_ > 0; }
   // What EvictFor may free.
   int64_t evictable_bytes() const { return evictable_bytes_; }
 
@@ -248,6 +250,7 @@ class DocumentTable {
   // Reserved for the documents themselves: nothing that ends frees it.
   int64_t kept_bytes_ = 0;
   int64_t evictable_bytes_ = 0;
+  int num_moving_ = 0;
 };
 
 }  // namespace folio

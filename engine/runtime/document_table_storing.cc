@@ -47,6 +47,7 @@ void DocumentTable::Save(Document* document) {
       num_cached > document->stored_tokens() && (attempt.whole || document->paused || much);
   SetEvictable(rendition, false);
   ++rendition->num_users;
+  ++num_moving_;
   document->saving = true;
   document->save_soon = false;
   document->tried_whole = attempt.whole;
@@ -117,6 +118,7 @@ void DocumentTable::NoteSaved(Rendition* rendition,
                               const absl::StatusOr<DocumentKeeper::SavedDocument>& saved,
                               SaveAttempt attempt) {
   Document* const document = rendition->document;
+  --num_moving_;
   if (document == nullptr) return ReleaseUser(rendition);
   document->saving = false;
   if (attempt.may_fit && attempt.whole && absl::IsResourceExhausted(saved.status()) &&
@@ -271,6 +273,7 @@ void DocumentTable::Restore(Rendition* rendition) {
   Document* const document = rendition->document;
   Sequence& sequence = rendition->sequence;
   ++rendition->num_users;
+  ++num_moving_;
   rendition->restoring_tokens = document->stored_tokens();
   sequence.paused = true;
   absl::Status ordered;
@@ -293,6 +296,7 @@ void DocumentTable::Restore(Rendition* rendition) {
 void DocumentTable::NoteRestored(Rendition* rendition, const absl::Status& status) {
   Document* const document = rendition->document;
   Sequence& sequence = rendition->sequence;
+  --num_moving_;
   const int64_t num_tokens = std::exchange(rendition->restoring_tokens, 0);
   if (status.ok()) {
     sequence.num_in_kv = num_tokens;

@@ -121,7 +121,7 @@ bool EngineLoop::SomethingRuns() const {
            !generation->rendition->complete();
   };
   return !running_.empty() || !held_back_.empty() || !returning_.empty() || !scorings_.empty() ||
-         std::any_of(waiting_.begin(), waiting_.end(), pending);
+         documents_.moves_something() || std::any_of(waiting_.begin(), waiting_.end(), pending);
 }
 
 void EngineLoop::AdmitDocuments() {
@@ -230,7 +230,8 @@ void EngineLoop::AdmitWaiting() {
       continue;
     }
     // Those will free memory when they end; what fits may go first, a few times.
-    if (!running_.empty() || !held_back_.empty() || rendition_pending) {
+    if (!running_.empty() || !held_back_.empty() || rendition_pending ||
+        documents_.moves_something()) {
       if (passed == nullptr) passed = generation;
       if (passed->times_passed >= kMaxTimesPassed) break;
       continue;

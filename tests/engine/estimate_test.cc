@@ -24,7 +24,7 @@ namespace {
 constexpr double kTolerance = 0.02;
 
 // As many as `./dev tiers estimate` shows take some time.
-int NumReceipts() { return std::getenv("FOLIO_TEST_SLOW") == nullptr ? 60 : 500; }
+int NumReceipts() { return std::getenv("FOLIO_TEST_SLOW") == nullptr ? 25 : 500; }
 
 class EstimateTest : public testing::TestWithParam<bool> {
  protected:
