@@ -13,6 +13,9 @@ namespace {
 
 // Answers go before: they take all processors, and a document is saved soon enough.
 constexpr int kSaverNiceness = 10;
+// What the text of a document takes on disk, or more: ids and offsets; a manifest.
+constexpr int64_t kBytesPerToken = 8;
+constexpr int64_t kManifestBytes = 4096;
 // At a time, of documents that questions wait for.
 constexpr int kLoads = 2;
 
@@ -211,6 +214,7 @@ void DocumentKeeper::DropOtherCaches(const DocumentHandle& handle, int64_t numbe
 }
 
 absl::StatusOr<DocumentKeeper::SavedDocument> DocumentKeeper::SaveNow(const SaveOrder& order) {
+  DropCachesFor(order, std::ssize(*order.tokens) * kBytesPerToken + kManifestBytes);
   FOLIO_ASSIGN_OR_RETURN(const auto writer, WriterFor(order));
   const StoredState state = order.text.whole ? StoredState::kComplete : StoredState::kReceiving;
   SavedDocument saved;

@@ -10,8 +10,8 @@
 #include "engine/runtime/shortage.h"
 
 namespace folio {
-Document* DocumentTable::Find(const DocumentHandle& handle) {
-  const auto it = documents_.find(handle.incarnation);
+Document* DocumentTable::Find(uint64_t incarnation) {
+  const auto it = documents_.find(incarnation);
   return it == documents_.end() ? nullptr : it->second.get();
 }
 

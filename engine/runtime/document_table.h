@@ -121,7 +121,7 @@ class DocumentTable {
   void FailAll(const absl::Status& reason);
 
   // nullptr if there is none in memory.
-  Document* Find(const DocumentHandle& handle);
+  Document* Find(const DocumentHandle& handle) { return Find(handle.incarnation); }
   // Whether it is on disk and can be loaded, or is being loaded.
   bool CanLoad(const DocumentHandle& handle) const;
   // Brings its tokens into memory, if that is not under way: EngineLoop::OnLoaded.
@@ -129,6 +129,8 @@ class DocumentTable {
   // They are there, or cannot be had: the document fails then.
   void AddLoaded(const DocumentHandle& handle,
                  absl::StatusOr<DocumentKeeper::LoadedDocument> loaded);
+  // AddLoaded has thrown: an upload cannot go on.
+  void FailUpload(const DocumentHandle& handle, const absl::Status& error);
   // To be called when nobody waits for its tokens any more.
   void UnloadIfUnused(const DocumentHandle& handle);
   // Writes a document that is ready to disk, if it is not there.
@@ -137,6 +139,7 @@ class DocumentTable {
   struct SaveAttempt {
     bool may_fit = false;
     bool whole = false;  // the text, and the cache of all of it
+    bool with_cache = false;
   };
   void NoteSaved(Rendition* rendition, const absl::StatusOr<DocumentKeeper::SavedDocument>& saved,
                  SaveAttempt attempt);
@@ -182,13 +185,15 @@ class DocumentTable {
   void AfterStep(const Sequence* sequence);
 
  private:
+  Document* Find(uint64_t incarnation);
   // A document with its first rendition, not admitted.
   Document* AddDocument(const DocumentHandle& handle, const AttentionSpec& attention,
                         std::vector<int32_t> tokens);
   Rendition* AddRendition(Document* document, const AttentionSpec& attention);
   // Writes what there is of it, if that is worth it; else it is done later.
   void SaveIfDue(Document* document);
-  void Save(Document* document);
+  enum class SavedPart : uint8_t { kTextAndCache, kText };
+  void Save(Document* document, SavedPart part = SavedPart::kTextAndCache);
   // Pages from first_page on are read from where they were saved, as far as that stays.
   void AdoptSavedPages(const Document& document, int64_t first_page, bool whole);
   // Pages of the stored cache that are sealed, in segments that are full.

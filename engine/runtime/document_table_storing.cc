@@ -34,7 +34,7 @@ void DocumentTable::SaveIfDue(Document* document) {
   if (whole || enough || the_rest) Save(document);
 }
 
-void DocumentTable::Save(Document* document) {
+void DocumentTable::Save(Document* document, SavedPart part) {
   Rendition* const rendition = &document->primary();
   const Sequence& sequence = rendition->sequence;
   const int64_t num_cached = rendition->admitted ? sequence.num_in_kv : 0;
@@ -43,8 +43,9 @@ void DocumentTable::Save(Document* document) {
   const bool much =
       num_cached - document->stored_tokens() >= kPagesPerSave * store_->geometry().page_tokens;
   // While tokens still come quickly, the text alone is soon written.
-  const bool with_cache =
-      num_cached > document->stored_tokens() && (attempt.whole || document->paused || much);
+  const bool with_cache = attempt.with_cache = part == SavedPart::kTextAndCache &&
+                                               num_cached > document->stored_tokens() &&
+                                               (attempt.whole || document->paused || much);
   SetEvictable(rendition, false);
   ++rendition->num_users;
   ++num_moving_;
@@ -127,7 +128,12 @@ void DocumentTable::NoteSaved(Rendition* rendition,
     Save(document);
     return ReleaseUser(rendition);
   }
-  const DocumentHandle handle = document->handle;
+  if (!attempt.whole && attempt.with_cache && absl::IsResourceExhausted(saved.status())) {
+    Save(document, SavedPart::kText);  // for which there may be room
+    return ReleaseUser(rendition);
+  }
+  const DocumentHandle& handle = document->handle;
+  const uint64_t incarnation = handle.incarnation;
   if (saved.ok()) {
     if (attempt.whole && std::exchange(document->kept, false)) {
       kept_bytes_ -= rendition->sequence.reserved_bytes;
@@ -143,7 +149,7 @@ void DocumentTable::NoteSaved(Rendition* rendition,
     directory_->SetSavedPart(handle, saved->text_bytes, saved->stored_bytes);
   }
   ReleaseUser(rendition);
-  Document* const left = Find(handle);  // or it has left memory
+  Document* const left = Find(incarnation);  // or it has left memory
   if (left == nullptr) return;
   SetPaused(&left->primary());
   SaveIfDue(left);
@@ -227,6 +233,12 @@ void DocumentTable::AddLoaded(const DocumentHandle& handle,
   document->kept = false;
 }
 
+void DocumentTable::FailUpload(const DocumentHandle& handle, const absl::Status& error) {
+  const Document* const document = Find(handle);
+  const bool is_upload = document == nullptr ? FindLoading(handle) != nullptr : !document->stored;
+  if (is_upload) Fail(handle, error);
+}
+
 DocumentTable::LoadingUpload* DocumentTable::FindLoading(const DocumentHandle& handle) {
   const auto it = loading_uploads_.find(handle.incarnation);
   return it == loading_uploads_.end() ? nullptr : &it->second;
@@ -306,10 +318,10 @@ void DocumentTable::NoteRestored(Rendition* rendition, const absl::Status& statu
     if (document != nullptr) document->tried_cached_tokens = 0;
   }
   if (document == nullptr) return ReleaseUser(rendition);
-  const DocumentHandle handle = document->handle;
-  NoteProgress(rendition);
+  const uint64_t incarnation = document->handle.incarnation;
+  CatchErrors([&] { NoteProgress(rendition); }).IgnoreError();  // a later step does it
   ReleaseUser(rendition);
-  if (Document* const left = Find(handle)) SetPaused(&left->primary());
+  if (Document* const left = Find(incarnation)) SetPaused(&left->primary());
 }
 
 void DocumentTable::LetGoOfFirst(Rendition* rendition) {

@@ -44,6 +44,7 @@ void EngineLoop::OnLoaded(const DocumentHandle& handle,
                           absl::StatusOr<DocumentKeeper::LoadedDocument> loaded) {
   absl::Status status = loaded.status();
   const absl::Status added = CatchErrors([&] { documents_.AddLoaded(handle, std::move(loaded)); });
+  if (!added.ok()) documents_.FailUpload(handle, added);
   if (status.ok()) status = added;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     Generation* const generation = *it++;

@@ -178,6 +178,18 @@ TEST_F(StoredUploads, AreAskedAboutAsSoonAsTheyAreFinished) {
   EXPECT_EQ(answer->text(), expected);
 }
 
+TEST_F(StoredUploads, WhereTheDiskHasNoRoomForTheCacheTheTextIsSaved) {
+  const std::string expected = AnswerInOneGo("long_heads");
+  options_.store_bytes = int64_t{64} << 10;
+  Restart();
+  BeginAndLeave("book", "long_heads");
+  Restart();
+  EXPECT_EQ(Info("book").known_tokens, kFirstPart);
+  EXPECT_EQ(Info("book").prefilled_tokens, 0);
+  GoOnToTheEnd("book");
+  EXPECT_EQ(Ask("book")->text(), expected);
+}
+
 TEST_F(StoredUploads, ADamagedCacheIsComputedAgain) {
   const std::string expected = AnswerInOneGo("long_heads");
   BeginAndLeave("book", "long_heads");

@@ -3,6 +3,7 @@ import json
 
 import raw_http2 as h2
 import stored
+from running_server import wait_for
 
 UPLOAD = "/folio.v1.Documents/UploadDocument"
 PART_BYTES = 5000
@@ -63,10 +64,8 @@ def begin(server, document, text, end):
     """Uploads a part of the text and leaves, once the part is in the cache and on disk. Returns the document then."""
     with Upload(server.address, document) as upload:
         upload.send_text(text, end)
-        while int(state(server, document)["size_bytes"]) < end:
-            pass
-    while int(state(server, document)["saved_size_bytes"]) == 0:
-        pass
+        wait_for(lambda: int(state(server, document)["size_bytes"]) >= end, "the server has the text")
+    wait_for(lambda: int(state(server, document)["saved_size_bytes"]) > 0, "the text is on disk")
     return state(server, document)
 
 
