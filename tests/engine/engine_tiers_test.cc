@@ -104,6 +104,22 @@ TEST_F(EngineTiers, NothingIsLeftWhenDocumentsAreGone) {
   EXPECT_EQ(engine_->Stats().kv_reserved_bytes, 0);
 }
 
+// Full attention reads every slice in every step, and twice as much as there is memory for.
+TEST_F(EngineTiers, AReceiptSaysWhatWasReadFromDisk) {
+  constexpr int64_t kSlices = 16;
+  constexpr int64_t kSliceBytes = 4096;
+  constexpr int64_t kSteps = 4;  // one of the question, the last token is not computed
+  const auto answer = Ask(Upload("book", 3))->completed();
+  ASSERT_TRUE(answer.has_value());
+  const MemoryReceipt& receipt = answer->memory;
+  const int64_t num_pages = kDocumentTokens / 16;
+  EXPECT_GE(receipt.slice_hits + receipt.slice_misses, kSteps * num_pages * kSlices);
+  EXPECT_LE(receipt.slice_hits + receipt.slice_misses, kSteps * (num_pages + 1) * kSlices);
+  EXPECT_GT(receipt.slice_misses, kSteps * num_pages * kSlices / 4);
+  EXPECT_EQ(receipt.disk_read_bytes, receipt.slice_misses * kSliceBytes);
+  EXPECT_GT(receipt.disk_wait_seconds, 0);
+}
+
 TEST_F(EngineTiers, ADiskThatTakesNothingIsTheDocumentsErrorWithItsReason) {
   std::filesystem::remove_all(PagesDirectory());  // every file that is to be made fails
   const AttentionSpec full = *engine_->ResolveAttention({{"full", {}}, {}}, {});
