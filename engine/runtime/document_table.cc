@@ -139,7 +139,7 @@ void DocumentTable::SetPaused(Rendition* rendition) {
   const bool of_upload = IsOfUpload(*rendition);
   const int num_savers = of_upload && document->saving ? 1 : 0;
   rendition->sequence.paused =
-      rendition->restoring_tokens > 0 ||
+      rendition->restoring_tokens > 0 || rendition->lost ||
       (of_upload && document->paused && rendition->num_users == num_savers);
 }
 
@@ -308,6 +308,7 @@ void DocumentTable::NoteProgress(Rendition* rendition) {
   // The upload's own goes on with tokens that are still to come.
   if (rendition->complete() && (ready || !primary)) scheduler_->Retire(&rendition->sequence);
   if (!primary) return;
+  if (rendition->complete()) document->times_repaired = 0;
   Send(document->sink,
        PrefillEvent{std::ssize(*document->tokens), 0, rendition->sequence.num_in_kv});
   if (ready) {
@@ -318,7 +319,8 @@ void DocumentTable::NoteProgress(Rendition* rendition) {
 }
 
 void DocumentTable::AfterStep(const Sequence* sequence) {
-  if (Rendition* rendition = RenditionOf(sequence)) NoteProgress(rendition);
+  Rendition* const rendition = RenditionOf(sequence);
+  if (rendition != nullptr && !rendition->lost) NoteProgress(rendition);
 }
 
 }  // namespace folio

@@ -22,6 +22,9 @@ namespace folio {
 struct Document;
 
 // To a sink that may be null.
+// UNAVAILABLE: of who has read pages that cannot be read any more, and cannot begin again.
+absl::Status LostPagesError();
+
 inline void Send(const std::shared_ptr<EventSink>& sink, Event event) {
   if (sink != nullptr) sink->OnEvent(std::move(event));
 }
@@ -34,6 +37,8 @@ struct Rendition {
   Sequence sequence;
   bool admitted = false;
   // Requests that wait for it or read it; and whoever saves it, or brings it back from disk.
+  // Pages of it cannot be read any more; it is computed again once it is not being saved.
+  bool lost = false;
   int num_users = 0;
   // Of its first tokens that are being brought back from disk; it does not run until then.
   int64_t restoring_tokens = 0;
@@ -43,7 +48,9 @@ struct Rendition {
   std::list<Rendition*>::iterator entry;
 
   // Every token of the document is in the cache.
-  bool complete() const { return admitted && sequence.num_in_kv == std::ssize(*sequence.tokens); }
+  bool complete() const {
+    return admitted && !lost && sequence.num_in_kv == std::ssize(*sequence.tokens);
+  }
 };
 
 // What the engine thread works with of a document that holds memory. Its state is in the directory.
@@ -62,6 +69,8 @@ struct Document {
   int64_t text_bytes = 0;
   bool finished = false;
   // Its client is gone: it is prefilled for others only.
+  // How often it was computed again for pages that were lost, since it was complete.
+  int times_repaired = 0;
   bool paused = false;
   // What there was when it was saved last, or that was tried: what came since waits for more.
   int64_t tried_text_bytes = 0;
@@ -185,6 +194,11 @@ class DocumentTable {
   void AfterStep(const Sequence* sequence);
 
  private:
+  // Pages of a rendition are lost. It is computed again: at once if its document has nothing else,
+  // else when somebody asks. A document that this happens to again and again fails. REQUIRES: no
+  // request reads it; others than the upload's own have no user at all.
+  void Repair(Rendition* rendition);
+
   Document* Find(uint64_t incarnation);
   // A document with its first rendition, not admitted.
   Document* AddDocument(const DocumentHandle& handle, const AttentionSpec& attention,

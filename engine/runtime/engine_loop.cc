@@ -155,69 +155,12 @@ bool EngineLoop::RunStep() {
   }
   if (step.empty()) return started_.empty() ? failures : FinishStep();
   if (!StartStep(step)) return true;
-  FailLost(step);
+  RepairLost(step);
   const size_t keep = runner_->runs_ahead() && MayRunAhead(step) ? 1 : 0;
   while (started_.size() > keep) {
     if (!FinishStep()) return false;
   }
   return true;
-}
-
-void EngineLoop::FailLost(const std::vector<ScheduledTokens>& step) {
-  if (!store_->has_lost_pages()) return;
-  const absl::Status failed = CatchErrors([&] {
-    const absl::Status status = absl::UnavailableError(
-        "a part of the KV cache cannot be read from disk any more; ask again");
-    std::vector<RequestId> requests;
-    std::vector<Rendition*> renditions;
-    const auto add = [&](Rendition* rendition) {
-      if (rendition == nullptr || !store_->HasLostPages(rendition->sequence.kv)) return;
-      if (std::find(renditions.begin(), renditions.end(), rendition) != renditions.end()) return;
-      renditions.push_back(rendition);
-    };
-    for (const ScheduledTokens& part : step) {
-      if (!store_->HasLostPages(part.sequence->kv)) continue;
-      add(documents_.RenditionOf(part.sequence));
-      const auto request = by_sequence_.find(part.sequence);
-      if (request != by_sequence_.end()) add(request->second->rendition);
-      if (part.sequence->id != 0) requests.push_back(part.sequence->id);
-    }
-    for (Rendition* rendition : renditions) FailLostRendition(rendition, status);
-    for (const RequestId id : requests) {
-      const auto it = requests_.find(id);
-      const bool began_again = it != requests_.end() && it->second->ignores_output();
-      if (!began_again) Cancel(id, status);
-    }
-  });
-  if (!failed.ok()) FailAll(failed);
-}
-
-void EngineLoop::FailLostRendition(Rendition* rendition, const absl::Status& status) {
-  const Sequence* const sequence = &rendition->sequence;
-  std::vector<Generation*> again;
-  for (const auto& [id, generation] : requests_) {
-    const bool reads = generation->rendition == rendition && rendition->document != nullptr;
-    if (reads && generation->MayBeginAgain()) again.push_back(generation.get());
-  }
-  for (Generation* generation : again) LetGo(generation);
-  // The last one that has let go may have taken it along.
-  if (documents_.RenditionOf(sequence) != nullptr) FailSequence(sequence, status);
-  for (Generation* generation : again) {
-    const absl::Status begun = CatchErrors([&] { Begin(generation); });
-    if (!begun.ok()) Cancel(generation->sequence.id, begun);
-  }
-}
-
-void EngineLoop::LetGo(Generation* generation) {
-  scheduler_.Remove(&generation->sequence);
-  for (Requests* requests : {&running_, &held_back_, &returning_}) {
-    Move(generation, requests, &waiting_);
-  }
-  by_sequence_.erase(&generation->sequence);
-  counters_.cached_tokens -= generation->cached_tokens;
-  Rendition* const rendition = generation->rendition;
-  generation->BeginAgain();
-  documents_.ReleaseUser(rendition);
 }
 
 bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {

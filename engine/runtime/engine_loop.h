@@ -138,11 +138,15 @@ class EngineLoop {
   bool MayRoomBeMadeFor(const Generation& generation) const;
   // Frees memory when it ends: a request, a scored stream, a rendition that somebody waits for.
   bool SomethingRuns() const;
-  // Ends what has read pages that are lost in the step, or would read them; questions that have no
-  // token yet begin again.
-  void FailLost(const std::vector<ScheduledTokens>& step);
-  void FailLostRendition(Rendition* rendition, const absl::Status& status);
-  void LetGo(Generation* generation);
+  // What was computed from pages that are lost in the step is computed again from its tokens:
+  // documents, and requests that have no token yet. Others that have read them end.
+  void RepairLost(const std::vector<ScheduledTokens>& step);
+  void RepairRendition(Rendition* rendition);
+  // A request computes its prompt again, or ends.
+  void RepairRequest(RequestId id);
+  // It waits again, and holds nothing of the cache.
+  void BeginAgain(Generation* generation);
+  void LetGoOfRendition(Generation* generation);
   // Starts a step and commits it; false if that has thrown, which fails the sequences of the step.
   bool StartStep(const std::vector<ScheduledTokens>& step);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.

@@ -48,14 +48,12 @@ void Generation::Admit() {
 }
 
 void Generation::BeginAgain() {
-  began_again_ = true;
+  ++times_begun_again_;
   admitted = false;
-  rendition = nullptr;
-  cached_tokens = 0;
   if (sequence.num_known > sequence.num_prompt) sequence.tokens->pop_back();  // not drawn yet
+  sequence.num_known = sequence.num_prompt;
   sequence.num_in_kv = 0;
   sequence.paused = false;
-  sequence.prefix = nullptr;
 }
 
 void Generation::PrepareDraws(int vocab_size) {

@@ -34,13 +34,13 @@ class Generation {
   // The request runs from now on.
   void Admit();
 
-  // It waits once more, for another cache of its document. REQUIRES: MayBeginAgain; that it holds
+  // It waits once more, for its prompt is computed again. REQUIRES: MayBeginAgain; that it holds
   // nothing of the cache.
   void BeginAgain();
-  // Nobody has been told a token, and it has not begun again before.
-  bool MayBeginAgain() const { return num_generated_ == 0 && !began_again_; }
+  // Nobody has been told a token, and it has not begun again too often.
+  bool MayBeginAgain() const { return num_generated_ == 0 && times_begun_again_ < kMostTimesAgain; }
   // What the step gives that it was in when it began again is not its own.
-  bool ignores_output() const { return began_again_ && !admitted; }
+  bool ignores_output() const { return times_begun_again_ > 0 && !admitted; }
 
   // Takes the next token, drawn as sequence.draw says, in the place that was kept for it, and sends
   // what it adds. Returns true when the answer is complete; Completed was sent then.
@@ -91,7 +91,9 @@ class Generation {
   StopStringMatcher stops_;
   std::optional<SeenTokens> seen_;
 
-  bool began_again_ = false;
+  // A disk that damages whatever is written to it ends the request.
+  static constexpr int kMostTimesAgain = 2;
+  int times_begun_again_ = 0;
   int num_generated_ = 0;
   int last_queue_position_ = -1;
   const SteadyTime submitted_ = Now();

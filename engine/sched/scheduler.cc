@@ -53,6 +53,15 @@ bool Scheduler::Grow(Sequence* sequence) {
   return true;
 }
 
+void Scheduler::BeginAgain(Sequence* sequence) {
+  if (std::find(running_.begin(), running_.end(), sequence) == running_.end()) {
+    MakeRoom();
+    running_.push_back(sequence);
+  }
+  store_->Release(&sequence->kv);
+  sequence->num_in_kv = 0;
+}
+
 void Scheduler::Remove(Sequence* sequence) {
   Retire(sequence);
   store_->Release(&sequence->kv);

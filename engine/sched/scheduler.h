@@ -56,6 +56,10 @@ class Scheduler {
   // short.
   bool Grow(Sequence* sequence);
 
+  // Its cache is lost: it is computed again from the first token on, in the memory that is reserved
+  // for it. Without host memory it throws std::bad_alloc and has done nothing.
+  void BeginAgain(Sequence* sequence);
+
   // Frees a sequence's memory and forgets it. Also for sequences that were never admitted.
   void Remove(Sequence* sequence);
 

@@ -1,0 +1,202 @@
+// Documents and the disk: what is loaded, restored and unloaded.
+#include <utility>
+
+#include "engine/base/catch_errors.h"
+#include "engine/runtime/attention_text.h"
+#include "engine/runtime/document_table.h"
+#include "engine/runtime/engine_loop.h"
+
+namespace folio {
+
+bool DocumentTable::CanLoad(const DocumentHandle& handle) const {
+  if (keeper_ == nullptr) return false;
+  if (loading_.contains(handle.incarnation)) return true;
+  const auto info = directory_->Get(handle);
+  return info.ok() && info->saved && info->state == DocumentState::kReady;
+}
+
+void DocumentTable::Load(const DocumentHandle& handle) {
+  if (!loading_.insert(handle.incarnation).second) return;
+  const absl::Status ordered = CatchErrors([&] {
+    const auto info = directory_->Get(handle);
+    if (!info.ok()) return;
+    DocumentKeeper::LoadOrder order;
+    order.handle = handle;
+    order.attention = AttentionText(info->attention);
+    order.attachment = info->attachment;
+    order.layout_of = [store = store_, plan = PlanFor(info->attention, model_)](int64_t count) {
+      CacheImage image;
+      image.geometry = store->geometry();
+      image.layout = store->LayoutOf(plan, count);
+      image.page_slice_bytes = store->page_memory().slice_bytes;
+      return image;
+    };
+    keeper_->Load(std::move(order), [handle](EngineLoop& loop, auto loaded) {
+      loop.OnLoaded(handle, std::move(loaded));
+    });
+  });
+  if (ordered.ok()) return;
+  loading_.erase(handle.incarnation);
+  throw std::bad_alloc();
+}
+
+void DocumentTable::AddLoaded(const DocumentHandle& handle,
+                              absl::StatusOr<DocumentKeeper::LoadedDocument> loaded) {
+  loading_.erase(handle.incarnation);
+  const auto info = directory_->Get(handle);
+  if (!info.ok()) return;  // deleted meanwhile
+  const bool is_upload = FindLoading(handle) != nullptr;
+  if (!loaded.ok()) {
+    // What only was not to be had now may be there when somebody asks again; but text that has come
+    // for an upload has no place then.
+    const bool gone = absl::IsDataLoss(loaded.status()) || absl::IsNotFound(loaded.status());
+    if (gone || is_upload) Fail(handle, loaded.status());
+    return;
+  }
+  Document* const document = AddDocument(handle, info->attention, std::move(loaded->tokens));
+  document->text_bytes = document->tried_text_bytes = loaded->text_bytes;
+  document->stored_cache = std::move(loaded->cache);
+  document->tried_cached_tokens = document->stored_tokens();
+  if (is_upload)
+    return GoOn(document, std::move(loading_uploads_.extract(handle.incarnation).mapped()));
+  document->stored = document->finished = true;
+  document->kept = false;
+}
+
+void DocumentTable::FailUpload(const DocumentHandle& handle, const absl::Status& error) {
+  const Document* const document = Find(handle);
+  const bool is_upload = document == nullptr ? FindLoading(handle) != nullptr : !document->stored;
+  if (is_upload) Fail(handle, error);
+}
+
+DocumentTable::LoadingUpload* DocumentTable::FindLoading(const DocumentHandle& handle) {
+  const auto it = loading_uploads_.find(handle.incarnation);
+  return it == loading_uploads_.end() ? nullptr : &it->second;
+}
+
+void DocumentTable::BeginLoading(const DocumentHandle& handle, std::shared_ptr<EventSink> sink) {
+  const auto info = directory_->Get(handle);
+  const bool is_there = keeper_ != nullptr && info.ok() && info->state != DocumentState::kFailed;
+  if (!is_there) return Send(sink, FailedEvent{WhyGone(handle), Phase::kPrefill});
+  LoadingUpload& upload = loading_uploads_[handle.incarnation];
+  upload.sink = std::move(sink);
+  upload.paused = false;
+  Load(handle);
+}
+
+void DocumentTable::GoOn(Document* document, LoadingUpload upload) {
+  const DocumentHandle handle = document->handle;
+  Sequence& sequence = document->primary().sequence;
+  sequence.num_known = sequence.max_tokens = 0;  // as of one that begins
+  document->primary().admitted = scheduler_->Admit(&sequence);
+  if (!document->primary().admitted) return Fail(handle, NoRoom(*document));
+  kept_bytes_ += sequence.reserved_bytes;
+  document->sink = std::move(upload.sink);
+  document->paused = upload.paused;
+  if (upload.tokens.empty()) {
+    AwaitRoom(document);
+  } else {
+    Append(handle, upload.tokens, upload.text_bytes);
+  }
+  if (Find(handle) == nullptr) return;  // there will be no room
+  SetPaused(&document->primary());
+  if (upload.finished) Finish(handle);
+}
+
+void DocumentTable::UnloadIfUnused(const DocumentHandle& handle) {
+  Document* const document = Find(handle);
+  if (document == nullptr || !document->stored || document->renditions.size() > 1) return;
+  if (document->primary().num_users == 0 && !document->primary().complete()) Unload(document);
+}
+
+void DocumentTable::Restore(Rendition* rendition) {
+  if (!IsOfUpload(*rendition) || rendition->document->stored_cache == nullptr) return;
+  if (rendition->restoring_tokens > 0) return;
+  Document* const document = rendition->document;
+  Sequence& sequence = rendition->sequence;
+  ++rendition->num_users;
+  ++num_moving_;
+  rendition->restoring_tokens = document->stored_tokens();
+  sequence.paused = true;
+  absl::Status ordered;
+  const absl::Status caught = CatchErrors([&] {
+    DocumentKeeper::Adopter adopter(keeper_, document->handle, *document->stored_cache);
+    ordered = store_->Restore(
+        sequence.plan, document->stored_tokens(),
+        [&](FrameId frame, int64_t page) { adopter.Adopt(frame, page); }, &sequence.kv);
+    if (!ordered.ok()) return;
+    keeper_->Fill(document->handle, document->stored_cache,
+                  CacheImage::Of(*store_, sequence.plan, document->stored_tokens(), sequence.kv),
+                  adopter.last_file(), [rendition](EngineLoop& loop, const auto& filled) {
+                    loop.OnRestored(rendition, filled.status());
+                  });
+  });
+  if (!caught.ok()) ordered = caught;
+  if (!ordered.ok()) NoteRestored(rendition, ordered);
+}
+
+void DocumentTable::NoteRestored(Rendition* rendition, const absl::Status& status) {
+  Document* const document = rendition->document;
+  Sequence& sequence = rendition->sequence;
+  --num_moving_;
+  const int64_t num_tokens = std::exchange(rendition->restoring_tokens, 0);
+  if (status.ok()) {
+    sequence.num_in_kv = num_tokens;
+  } else {
+    store_->Release(&sequence.kv);
+    if (document != nullptr) document->stored_cache = nullptr;
+    if (document != nullptr) document->tried_cached_tokens = 0;
+  }
+  if (document == nullptr) return ReleaseUser(rendition);
+  const uint64_t incarnation = document->handle.incarnation;
+  CatchErrors([&] { NoteProgress(rendition); }).IgnoreError();  // a later step does it
+  ReleaseUser(rendition);
+  if (Document* const left = Find(incarnation)) SetPaused(&left->primary());
+}
+
+void DocumentTable::LetGoOfFirst(Rendition* rendition) {
+  Document* const document = rendition->document;
+  if (store_->HasLostPages(rendition->sequence.kv)) return Repair(rendition);
+  if (!document->stored) return;
+  if (rendition->complete()) return SetEvictable(rendition, true);
+  if (document->renditions.size() == 1) return Unload(document);
+  LetCacheGo(rendition);
+}
+
+// It comes back, or begins anew, when somebody asks for it.
+void DocumentTable::LetCacheGo(Rendition* rendition) {
+  SetEvictable(rendition, false);
+  scheduler_->Remove(&rendition->sequence);
+  rendition->sequence.num_in_kv = 0;
+  rendition->admitted = false;
+  Publish(rendition->document);
+}
+
+void DocumentTable::Unload(Document* document) {
+  const auto it = documents_.find(document->handle.incarnation);
+  const std::unique_ptr<Document> unloaded = std::move(it->second);
+  documents_.erase(it);
+  DocumentDirectory::Progress progress;
+  if (unloaded->stored_cache != nullptr) progress.prefilled_tokens = std::ssize(*unloaded->tokens);
+  directory_->SetProgress(unloaded->handle, progress);
+  Rendition* const rendition = unloaded->renditions.front().get();
+  rendition->document = nullptr;
+  orphans_.splice(orphans_.end(), unloaded->renditions, unloaded->renditions.begin());
+  FreeRendition(rendition);
+}
+
+void DocumentTable::Delete(const DocumentHandle& handle, const absl::Status& reason) {
+  if (keeper_ == nullptr) return Drop(handle, reason);
+  CatchErrors([&] {
+    const Document* const document = Find(handle);
+    if (document == nullptr) {
+      keeper_->Delete(handle);
+    } else {
+      deleted_.emplace(&document->primary(),
+                       handle);  // its pages may be read where they are stored
+    }
+  }).IgnoreError();  // it is on disk still, and there after a restart
+  Drop(handle, reason);
+}
+
+}  // namespace folio
