@@ -153,6 +153,10 @@ void EngineGauges::CollectStore(const EngineStats& stats) const {
       {{"result", "failed"}});
   add("folio_document_loads_total", "Stored documents that a question brought into memory.",
       MetricType::Counter, stats.document_loads, {});
+  add("folio_stored_caches_used_total",
+      "Stored caches that questions needed: read, or computed again because that was faster.",
+      MetricType::Counter, stats.caches_read, {{"how", "read"}});
+  Add(&families_->back(), static_cast<double>(stats.caches_prefilled), {{"how", "prefilled"}});
   add("folio_documents_quarantined_total", "Damaged documents and caches found on disk.",
       MetricType::Counter, stats.documents_quarantined, {});
 }

@@ -219,6 +219,19 @@ int64_t CacheFileBytes(const CacheImage& image) {
   return bytes;
 }
 
+int64_t BytesBesideSealedPages(const CacheImage& image) {
+  const CacheLayout& layout = image.layout;
+  int64_t bytes = 0;
+  for (const SegmentShape& shape : SegmentShapes(image)) {
+    const bool of_pages = shape.kind == SegmentKind::kPages;
+    const int64_t first =
+        of_pages ? std::max(shape.first_page, layout.open_page) : shape.first_page;
+    const int64_t num_pages = std::max<int64_t>(0, shape.first_page + shape.num_pages - first);
+    bytes += num_pages * shape.num_slices * shape.slice_bytes;
+  }
+  return bytes;
+}
+
 std::vector<const StoredSegment*> SegmentsThere(const CacheImage& image,
                                                 const std::vector<ContentKey>& keys,
                                                 const StoredRendition* rendition) {

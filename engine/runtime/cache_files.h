@@ -49,8 +49,9 @@ std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view a
 // What the cache of `layout` is made of, in the order in which segments are written: their shapes.
 std::vector<SegmentShape> SegmentShapes(const CacheImage& image);
 
-// Of all of them.
+// Of all of them; and of what of them ReadCache reads.
 int64_t CacheFileBytes(const CacheImage& image);
+int64_t BytesBesideSealedPages(const CacheImage& image);
 
 // For each of them the one of a rendition, which may be null, that has its shape and key, or null.
 std::vector<const StoredSegment*> SegmentsThere(const CacheImage& image,

@@ -1,7 +1,6 @@
 #include "engine/runtime/document_keeper.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -18,38 +17,6 @@ constexpr int64_t kBytesPerToken = 8;
 constexpr int64_t kManifestBytes = 4096;
 // At a time, of documents that questions wait for.
 constexpr int kLoads = 2;
-
-// A stored segment, opened when it is read first.
-class StoredPageFile final : public PageFile {
- public:
-  StoredPageFile(const DocumentStore* store, DocumentHandle handle, int64_t rendition,
-                 StoredSegment stored, std::shared_ptr<void> use)
-      : store_(store),
-        handle_(std::move(handle)),
-        rendition_(rendition),
-        stored_(stored),
-        use_(std::move(use)) {}
-
-  absl::Status Read(int slice, int page, std::span<std::byte* const> to) override {
-    FOLIO_RETURN_IF_ERROR(Open());
-    return segment_->Read(slice, page, to);
-  }
-  absl::Status Open() override {
-    MutexLock lock(&mutex_);
-    if (segment_.has_value()) return absl::OkStatus();
-    FOLIO_ASSIGN_OR_RETURN(segment_, store_->OpenSegment(handle_, rendition_, stored_));
-    return absl::OkStatus();
-  }
-
- private:
-  const DocumentStore* const store_;
-  const DocumentHandle handle_;
-  const int64_t rendition_;
-  const StoredSegment stored_;
-  const std::shared_ptr<void> use_;
-  Mutex mutex_;
-  std::optional<Segment> segment_;  // does not change once it is there
-};
 
 // Where each token begins, if the pieces of the tokens are the text.
 std::vector<int64_t> OffsetsOf(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
@@ -132,6 +99,13 @@ void DocumentKeeper::Order(TaskThreads* threads, std::function<absl::StatusOr<Re
   }
   std::move(end).Cancel();
 }
+
+template void DocumentKeeper::Order(TaskThreads*,
+                                    std::function<absl::StatusOr<DocumentKeeper::LoadedDocument>()>,
+                                    Done<DocumentKeeper::LoadedDocument>);
+template void DocumentKeeper::Order(TaskThreads*,
+                                    std::function<absl::StatusOr<DocumentKeeper::Filled>()>,
+                                    Done<DocumentKeeper::Filled>);
 
 std::vector<DocumentStore::ManifestPtr> DocumentKeeper::List() const { return store_->List(); }
 
@@ -265,59 +239,6 @@ void DocumentKeeper::Save(SaveOrder order, Done<SavedDocument> done) {
   Order<SavedDocument>(&saver_, work, std::move(done));
 }
 
-// ---- Loading, on the loader's threads ----
-
-absl::StatusOr<DocumentKeeper::LoadedDocument> DocumentKeeper::LoadNow(const LoadOrder& order) {
-  FOLIO_ASSIGN_OR_RETURN(const DocumentStore::ManifestPtr manifest, store_->Find(order.handle.id));
-  auto tokens = store_->ReadTokens(order.handle);
-  if (absl::IsDataLoss(tokens.status())) {
-    store_->QuarantineDocument(order.handle).IgnoreError();
-  }
-  FOLIO_RETURN_IF_ERROR(tokens.status());
-  if (order.attachment != nullptr) order.attachment->OnTokensRead(*tokens);
-  LoadedDocument loaded{*std::move(tokens), manifest->text_bytes, nullptr};
-  const StoredRendition* const cache = CacheOf(*manifest);
-  const bool is_one = cache != nullptr && cache->attention == order.attention &&
-                      cache->num_tokens <= std::ssize(loaded.tokens);
-  if (!is_one) return loaded;
-  const std::vector<ContentKey> keys = SegmentKeys(
-      options_.model, order.attention,
-      std::span(loaded.tokens).first(static_cast<size_t>(cache->num_tokens)), options_.page_tokens);
-  if (IsCacheOf(*cache, order.layout_of(cache->num_tokens), keys)) {
-    loaded.cache = std::make_shared<const StoredRendition>(*cache);
-  } else {
-    store_->Quarantine(order.handle, cache->number).IgnoreError();
-  }
-  return loaded;
-}
-
-void DocumentKeeper::Load(LoadOrder order, Done<LoadedDocument> done) {
-  const auto shared = std::make_shared<const LoadOrder>(std::move(order));
-  // While it is loaded its cache is not dropped.
-  const auto work = [this, shared, use = UseOf(shared->handle)] {
-    {
-      MutexLock lock(&mutex_);
-      ++counts_.loads;
-    }
-    return LoadNow(*shared);
-  };
-  Order<LoadedDocument>(&loader_, work, std::move(done));
-}
-
-void DocumentKeeper::Fill(const DocumentHandle& handle,
-                          const std::shared_ptr<const StoredRendition>& cache, CacheImage image,
-                          const std::shared_ptr<PageFile>& last_file, Done<Nothing> done) {
-  const auto shared = std::make_shared<const CacheImage>(std::move(image));
-  const auto work = [this, handle, cache, shared, last_file]() -> absl::StatusOr<Nothing> {
-    absl::Status read = last_file == nullptr ? absl::OkStatus() : last_file->Open();
-    if (read.ok()) read = ReadCache(*store_, handle, *cache, *shared);
-    if (read.ok()) return Nothing();
-    if (absl::IsDataLoss(read)) store_->Quarantine(handle, cache->number).IgnoreError();
-    return read;
-  };
-  Order<Nothing>(&loader_, work, std::move(done));
-}
-
 // ---- Engine thread ----
 
 std::vector<SegmentHome::Place> DocumentKeeper::PlacesOf(const SequenceKv& kv) const {
@@ -326,23 +247,6 @@ std::vector<SegmentHome::Place> DocumentKeeper::PlacesOf(const SequenceKv& kv) c
     places.push_back(home_->PlaceOf(kv.pages[page - kv.first_page]));
   }
   return places;
-}
-
-DocumentKeeper::Adopter::Adopter(DocumentKeeper* keeper, const DocumentHandle& handle,
-                                 const StoredRendition& cache)
-    : home_(keeper->home_) {
-  const std::shared_ptr<void> use = keeper->UseOf(handle);
-  for (const StoredSegment& segment : cache.segments) {
-    if (segment.shape.kind != SegmentKind::kPages) continue;
-    files_[segment.shape.first_page] = {
-        std::make_shared<StoredPageFile>(keeper->store_.get(), handle, cache.number, segment, use),
-        0};
-  }
-}
-
-void DocumentKeeper::Adopter::Adopt(FrameId frame, int64_t page) {
-  const auto& [first_page, place] = *std::prev(files_.upper_bound(page));
-  home_->Adopt(frame, {place.file, static_cast<int>(page - first_page)});
 }
 
 void DocumentKeeper::Delete(const DocumentHandle& handle) {

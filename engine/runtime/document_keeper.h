@@ -121,9 +121,12 @@ class DocumentKeeper {
 
   // Opens the segment at the end, and reads what is not a sealed page to where the image says. An
   // error: the cache is in the quarantine now.
-  struct Nothing {};
+  struct Filled {
+    int64_t num_bytes = 0;
+    double seconds = 0;  // that it took
+  };
   void Fill(const DocumentHandle& handle, const std::shared_ptr<const StoredRendition>& cache,
-            CacheImage image, const std::shared_ptr<PageFile>& last_file, Done<Nothing> done);
+            CacheImage image, const std::shared_ptr<PageFile>& last_file, Done<Filled> done);
 
   // The document, or its cache, is no more.
   void Delete(const DocumentHandle& handle);
@@ -156,6 +159,7 @@ class DocumentKeeper {
   DocumentKeeper(SegmentHome* home, const Tokenizer* tokenizer, const KeeperOptions& options,
                  std::unique_ptr<DocumentStore> store);
 
+  struct Nothing {};
   // Work on a thread, and what the engine is told then.
   template <typename Result>
   void Order(TaskThreads* threads, std::function<absl::StatusOr<Result>()> work, Done<Result> done);

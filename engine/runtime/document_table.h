@@ -14,6 +14,7 @@
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/document_directory.h"
 #include "engine/runtime/document_keeper.h"
+#include "engine/runtime/restore_choice.h"
 #include "engine/sched/scheduler.h"
 #include "engine/types/request.h"
 
@@ -21,10 +22,10 @@ namespace folio {
 
 struct Document;
 
-// To a sink that may be null.
 // UNAVAILABLE: of who has read pages that cannot be read any more, and cannot begin again.
 absl::Status LostPagesError();
 
+// To a sink that may be null.
 inline void Send(const std::shared_ptr<EventSink>& sink, Event event) {
   if (sink != nullptr) sink->OnEvent(std::move(event));
 }
@@ -36,9 +37,9 @@ struct Rendition {
   AttentionSpec attention;
   Sequence sequence;
   bool admitted = false;
-  // Requests that wait for it or read it; and whoever saves it, or brings it back from disk.
   // Pages of it cannot be read any more; it is computed again once it is not being saved.
   bool lost = false;
+  // Requests that wait for it or read it; and whoever saves it, or brings it back from disk.
   int num_users = 0;
   // Of its first tokens that are being brought back from disk; it does not run until then.
   int64_t restoring_tokens = 0;
@@ -68,9 +69,9 @@ struct Document {
   // Its tokens are those of so many bytes of its text, and there will be no more of them.
   int64_t text_bytes = 0;
   bool finished = false;
-  // Its client is gone: it is prefilled for others only.
   // How often it was computed again for pages that were lost, since it was complete.
   int times_repaired = 0;
+  // Its client is gone: it is prefilled for others only.
   bool paused = false;
   // What there was when it was saved last, or that was tried: what came since waits for more.
   int64_t tried_text_bytes = 0;
@@ -152,6 +153,10 @@ class DocumentTable {
   };
   void NoteSaved(Rendition* rendition, const absl::StatusOr<DocumentKeeper::SavedDocument>& saved,
                  SaveAttempt attempt);
+  // What it takes to bring the cache of a rendition back from disk until a question of so many
+  // tokens has its first token; nullopt: nothing of it is there.
+  std::optional<RestoreChoice::Work> WorkToRestore(const Rendition& rendition,
+                                                   int64_t question_tokens) const;
   // Brings the cache of a rendition that was admitted back from disk, if it is there:
   // EngineLoop::OnRestored.
   void Restore(Rendition* rendition);
@@ -189,16 +194,16 @@ class DocumentTable {
   // is the upload's own. REQUIRES: no user.
   void FailRendition(Rendition* rendition, const absl::Status& error);
 
-  // To be called after each step with the sequences that were in it: publishes the progress of a
-  // rendition, retires what is complete.
-  void AfterStep(const Sequence* sequence);
-
- private:
   // Pages of a rendition are lost. It is computed again: at once if its document has nothing else,
   // else when somebody asks. A document that this happens to again and again fails. REQUIRES: no
   // request reads it; others than the upload's own have no user at all.
   void Repair(Rendition* rendition);
 
+  // To be called after each step with the sequences that were in it: publishes the progress of a
+  // rendition, retires what is complete.
+  void AfterStep(const Sequence* sequence);
+
+ private:
   Document* Find(uint64_t incarnation);
   // A document with its first rendition, not admitted.
   Document* AddDocument(const DocumentHandle& handle, const AttentionSpec& attention,
@@ -227,6 +232,9 @@ class DocumentTable {
   void SetEvictable(Rendition* rendition, bool evictable);
   // Whether its sequence waits.
   static void SetPaused(Rendition* rendition);
+  // Which frames the cache of so many tokens has. Any thread.
+  static CacheImage LayoutImage(const KvStore& store, const AttentionPlan& plan,
+                                int64_t num_tokens);
   // What comes for an upload while its first part is being loaded.
   struct LoadingUpload {
     std::shared_ptr<EventSink> sink;

@@ -1,6 +1,8 @@
 // Documents and the disk: what is loaded, restored and unloaded.
+#include <algorithm>
 #include <utility>
 
+#include "engine/attention/visible_keys.h"
 #include "engine/base/catch_errors.h"
 #include "engine/runtime/attention_text.h"
 #include "engine/runtime/document_table.h"
@@ -25,11 +27,7 @@ void DocumentTable::Load(const DocumentHandle& handle) {
     order.attention = AttentionText(info->attention);
     order.attachment = info->attachment;
     order.layout_of = [store = store_, plan = PlanFor(info->attention, model_)](int64_t count) {
-      CacheImage image;
-      image.geometry = store->geometry();
-      image.layout = store->LayoutOf(plan, count);
-      image.page_slice_bytes = store->page_memory().slice_bytes;
-      return image;
+      return LayoutImage(*store, plan, count);
     };
     keeper_->Load(std::move(order), [handle](EngineLoop& loop, auto loaded) {
       loop.OnLoaded(handle, std::move(loaded));
@@ -109,6 +107,34 @@ void DocumentTable::UnloadIfUnused(const DocumentHandle& handle) {
   if (document->primary().num_users == 0 && !document->primary().complete()) Unload(document);
 }
 
+CacheImage DocumentTable::LayoutImage(const KvStore& store, const AttentionPlan& plan,
+                                      int64_t num_tokens) {
+  CacheImage image;
+  image.geometry = store.geometry();
+  image.layout = store.LayoutOf(plan, num_tokens);
+  image.page_slice_bytes = store.page_memory().slice_bytes;
+  return image;
+}
+
+// Of sealed pages: what heads choose, if each row of the question chooses anew; else all.
+std::optional<RestoreChoice::Work> DocumentTable::WorkToRestore(const Rendition& rendition,
+                                                                int64_t question_tokens) const {
+  if (!IsOfUpload(rendition) || rendition.document->stored_cache == nullptr) return std::nullopt;
+  const AttentionPlan& plan = rendition.sequence.plan;
+  const int64_t num_tokens = rendition.document->stored_tokens();
+  const CacheImage image = LayoutImage(*store_, plan, num_tokens);
+  const KvGeometry& geometry = image.geometry;
+  int64_t num_pages = image.layout.open_page - image.layout.first_page;
+  if (plan.selection.enabled() && plan.top_tokens.count == 0) {
+    const bool group = plan.selection.share == ChunkSelection::Share::kGroup;
+    const int64_t choices = group ? 1 : geometry.num_heads / geometry.num_kv_heads;
+    const int64_t seen = NumVisibleKeys(plan, num_tokens) / geometry.page_tokens + 1;
+    num_pages = std::min(num_pages, seen * choices * question_tokens);
+  }
+  const int64_t page_bytes = geometry.num_slices() * image.page_slice_bytes;
+  return RestoreChoice::Work{BytesBesideSealedPages(image) + num_pages * page_bytes, num_tokens};
+}
+
 void DocumentTable::Restore(Rendition* rendition) {
   if (!IsOfUpload(*rendition) || rendition->document->stored_cache == nullptr) return;
   if (rendition->restoring_tokens > 0) return;
@@ -128,7 +154,7 @@ void DocumentTable::Restore(Rendition* rendition) {
     keeper_->Fill(document->handle, document->stored_cache,
                   CacheImage::Of(*store_, sequence.plan, document->stored_tokens(), sequence.kv),
                   adopter.last_file(), [rendition](EngineLoop& loop, const auto& filled) {
-                    loop.OnRestored(rendition, filled.status());
+                    loop.OnRestored(rendition, filled);
                   });
   });
   if (!caught.ok()) ordered = caught;

@@ -120,6 +120,9 @@ struct EngineStats {
   int64_t document_saves = 0;
   int64_t document_save_failures = 0;
   int64_t document_loads = 0;
+  // Of them the caches that were read, and that were computed again because that was faster.
+  int64_t caches_read = 0;
+  int64_t caches_prefilled = 0;
   int64_t documents_quarantined = 0;
   int64_t steps = 0;
   int64_t prefill_tokens = 0;

@@ -154,13 +154,36 @@ bool EngineLoop::RunStep() {
                  }));
   }
   if (step.empty()) return started_.empty() ? failures : FinishStep();
+  const auto begin = std::chrono::steady_clock::now();
+  int64_t rows = 0;
+  int64_t document_rows = 0;
+  for (const ScheduledTokens& part : step) {
+    rows += part.num_tokens;
+    if (documents_.RenditionOf(part.sequence) != nullptr) document_rows += part.num_tokens;
+  }
   if (!StartStep(step)) return true;
   RepairLost(step);
   const size_t keep = runner_->runs_ahead() && MayRunAhead(step) ? 1 : 0;
   while (started_.size() > keep) {
     if (!FinishStep()) return false;
   }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  Measure(taken.count(), document_rows, rows);
   return true;
+}
+
+// Of a step with few rows the time says little: weights are read for it all the same.
+void EngineLoop::Measure(double seconds, int64_t document_rows, int64_t rows) {
+  constexpr int64_t kLeastRows = 64;
+  if (!store_->tiered()) return;
+  if (document_rows >= kLeastRows) {
+    const double share = static_cast<double>(document_rows) / static_cast<double>(rows);
+    restores_.NotePrefill(document_rows, seconds * share);
+  }
+  const TierMover::Counts& moved = store_->mover()->counts();
+  restores_.NoteRead(moved.bytes_in - measured_.bytes_in,
+                     moved.seconds_waited - measured_.seconds_waited);
+  measured_ = moved;
 }
 
 bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {

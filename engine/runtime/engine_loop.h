@@ -12,6 +12,7 @@
 #include "engine/runtime/document_table.h"
 #include "engine/runtime/generation.h"
 #include "engine/runtime/model_runner.h"
+#include "engine/runtime/restore_choice.h"
 #include "engine/runtime/scoring_table.h"
 #include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -82,9 +83,10 @@ class EngineLoop {
   // What was ordered of the keeper: the tokens of a document, and the cache of a rendition.
   void OnLoaded(const DocumentHandle& handle,
                 absl::StatusOr<DocumentKeeper::LoadedDocument> loaded);
-  void OnRestored(Rendition* rendition, const absl::Status& status);
+  void OnRestored(Rendition* rendition, const absl::StatusOr<DocumentKeeper::Filled>& filled);
 
   DocumentTable& documents() { return documents_; }
+  RestoreChoice& restores() { return restores_; }
   ScoringTable& scorings() { return scorings_; }
 
   // Lets requests run that there are memory and a place for. RunStep does it, too.
@@ -163,6 +165,10 @@ class EngineLoop {
   // The sequences of a step cannot go on.
   void FailStep(const StartedStep& step, const absl::Status& status);
   void Count(const std::vector<ScheduledTokens>& step);
+  // How long the last step has taken; `document_rows` of its rows were documents'.
+  void Measure(double seconds, int64_t document_rows, int64_t rows);
+  // The cache of a document is there for a question soon: it is read from disk, or computed.
+  void Restore(Rendition* rendition, const Generation& question);
   void SendProgress();
   void OnDeviceFailure(const absl::Status& status);
   // A sequence got no memory for its next tokens: it fails alone, with those that wait for it.
@@ -178,6 +184,8 @@ class EngineLoop {
   DocumentTable documents_;
   ScoringTable scorings_;
   Counters counters_;
+  RestoreChoice restores_;
+  TierMover::Counts measured_;       // of the mover, as of the last step
   std::deque<StartedStep> started_;  // at most two, the oldest first
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
   // Each request is in one of these, with the same list node from its submission to its end.

@@ -60,13 +60,21 @@ void EngineLoop::OnLoaded(const DocumentHandle& handle,
   documents_.UnloadIfUnused(handle);
 }
 
-void EngineLoop::OnRestored(Rendition* rendition, const absl::Status& status) {
+void EngineLoop::OnRestored(Rendition* rendition,
+                            const absl::StatusOr<DocumentKeeper::Filled>& filled) {
+  if (filled.ok()) restores_.NoteRead(filled->num_bytes, filled->seconds);
   for (Generation* generation : waiting_) {
-    if (generation->rendition != rendition || !status.ok()) continue;
+    if (generation->rendition != rendition || !filled.ok()) continue;
     generation->cached_tokens = rendition->restoring_tokens;
     counters_.cached_tokens += generation->cached_tokens;
   }
-  documents_.NoteRestored(rendition, status);
+  documents_.NoteRestored(rendition, filled.status());
+}
+
+void EngineLoop::Restore(Rendition* rendition, const Generation& question) {
+  const int64_t question_tokens = question.sequence.num_prompt - question.sequence.tokens_begin;
+  const auto work = documents_.WorkToRestore(*rendition, question_tokens);
+  if (work.has_value() && !restores_.ShouldPrefill(*work)) documents_.Restore(rendition);
 }
 
 bool EngineLoop::Prepare(Generation* generation) {
@@ -137,7 +145,7 @@ EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
     if (rendition->admitted) return Admission::kNotYet;
     rendition->admitted = scheduler_.Admit(&rendition->sequence);
     if (!rendition->admitted) return Admission::kNoMemory;
-    documents_.Restore(rendition);
+    Restore(rendition, *generation);
     return Admission::kNotYet;
   }
   if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;

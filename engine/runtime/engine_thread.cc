@@ -73,6 +73,8 @@ void EngineThread::Publish(bool busy) {
     stats.slice_misses = moved.misses;
     stats.disk_read_bytes = moved.bytes_in;
     stats.disk_wait_seconds = moved.seconds_waited;
+    stats.caches_read = loop_->restores().num_read();
+    stats.caches_prefilled = loop_->restores().num_prefilled();
   }
   stats.steps = counters.steps;
   stats.prefill_tokens = counters.prefill_tokens;
