@@ -147,6 +147,11 @@ class DocumentKeeper {
     return CacheFileBytes(image) <= options_.quota_bytes;
   }
 
+  // Whether so many bytes more have room though nobody leaves.
+  bool HasRoom(int64_t num_bytes) const {
+    return store_->usage().bytes.total() + num_bytes <= options_.quota_bytes;
+  }
+
   struct Counts {
     int64_t saves = 0;
     int64_t save_failures = 0;

@@ -137,10 +137,12 @@ void DocumentTable::Finish(const DocumentHandle& handle) {
 void DocumentTable::SetPaused(Rendition* rendition) {
   const Document* const document = rendition->document;
   const bool of_upload = IsOfUpload(*rendition);
-  const int num_savers = of_upload && document->saving ? 1 : 0;
+  const bool waits =
+      of_upload && (document->completing ? !document->completes_now : document->paused);
+  const int num_others =
+      waits ? rendition->num_users - int{document->saving} - int{document->completing} : 0;
   rendition->sequence.paused =
-      rendition->restoring_tokens > 0 || rendition->lost ||
-      (of_upload && document->paused && rendition->num_users == num_savers);
+      rendition->restoring_tokens > 0 || rendition->lost || (waits && num_others == 0);
 }
 
 void DocumentTable::Follow(const DocumentHandle& handle, std::shared_ptr<EventSink> sink) {
@@ -170,6 +172,10 @@ void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reaso
   }
   const auto it = documents_.find(handle.incarnation);
   if (it == documents_.end()) return;
+  if (std::exchange(it->second->completing, false)) {
+    completing_.reset();
+    --it->second->primary().num_users;
+  }
   const std::unique_ptr<Document> document = std::move(it->second);
   documents_.erase(it);
   std::erase(waiting_, document.get());
@@ -247,7 +253,7 @@ void DocumentTable::FreeRendition(Rendition* rendition) {
 bool DocumentTable::EvictFor(int64_t bytes) {
   // Nothing is evicted in vain.
   const int64_t free_bytes = store_->capacity_bytes() - store_->reserved_bytes();
-  if (free_bytes + evictable_bytes_ < bytes) return false;
+  if (free_bytes + evictable_bytes_ < bytes) return PutOffCompleting() && EvictFor(bytes);
   while (store_->capacity_bytes() - store_->reserved_bytes() < bytes) {
     Rendition* const first = evictable_.front();
     if (!IsOfUpload(*first)) {
@@ -272,6 +278,12 @@ Rendition* DocumentTable::RenditionOf(const Sequence* sequence) {
 }
 
 void DocumentTable::FailRendition(Rendition* rendition, const absl::Status& error) {
+  if (IsOfUpload(*rendition) && rendition->document->completing) {
+    const Sequence* const sequence = &rendition->sequence;
+    StopCompleting(rendition->document);
+    rendition = RenditionOf(sequence);
+    if (rendition == nullptr) return;
+  }
   if (IsOfUpload(*rendition) && rendition->document->stored) {
     // Its tokens are there: the next question computes it again. Its last user may have let go; if
     // it is being saved, it will.

@@ -69,6 +69,9 @@ struct Document {
   // Its tokens are those of so many bytes of its text, and there will be no more of them.
   int64_t text_bytes = 0;
   bool finished = false;
+  // It is prefilled though nobody asks: when there is nothing else to do, which is now.
+  bool completing = false;
+  bool completes_now = false;
   // How often it was computed again for pages that were lost, since it was complete.
   int times_repaired = 0;
   // Its client is gone: it is prefilled for others only.
@@ -162,6 +165,13 @@ class DocumentTable {
   void Restore(Rendition* rendition);
   // It is there, or has to be computed. Takes a user away.
   void NoteRestored(Rendition* rendition, const absl::Status& status);
+  // Documents on disk whose text is whole and whose cache is not: they are prefilled one after the
+  // other, the last one first, while there is nothing else to do and memory for them is free.
+  void CompleteLater(std::vector<DocumentHandle> documents) { to_complete_ = std::move(documents); }
+  bool has_incomplete() const { return completing_.has_value() || !to_complete_.empty(); }
+  // To be called before each step. `idle`: no request or stream is there.
+  void GoOnCompleting(bool idle);
+
   // Why Find gives none: NOT_FOUND, or what the document failed of.
   absl::Status WhyGone(const DocumentHandle& handle) const;
 
@@ -243,6 +253,13 @@ class DocumentTable {
     bool finished = false;
     bool paused = false;
   };
+  // Its tokens are in memory: it gets a user. False if that is in vain.
+  bool BeginCompleting(Document* document);
+  // There is room for its cache, in memory and on disk, that nobody has to leave for it.
+  bool HasRoomToComplete(const DocumentHandle& handle) const;
+  void StopCompleting(Document* document);
+  // It lets go of its memory, for others; false if there is none or it cannot.
+  bool PutOffCompleting();
   LoadingUpload* FindLoading(const DocumentHandle& handle);
   void BeginLoading(const DocumentHandle& handle, std::shared_ptr<EventSink> sink);
   // Its first part is there: what has come meanwhile follows it.
@@ -278,6 +295,8 @@ class DocumentTable {
   int64_t kept_bytes_ = 0;
   int64_t evictable_bytes_ = 0;
   int num_moving_ = 0;
+  std::vector<DocumentHandle> to_complete_;  // the last one first
+  std::optional<DocumentHandle> completing_;
 };
 
 }  // namespace folio

@@ -203,7 +203,7 @@ void DocumentTable::Unload(Document* document) {
   const std::unique_ptr<Document> unloaded = std::move(it->second);
   documents_.erase(it);
   DocumentDirectory::Progress progress;
-  if (unloaded->stored_cache != nullptr) progress.prefilled_tokens = std::ssize(*unloaded->tokens);
+  progress.prefilled_tokens = unloaded->stored_tokens();
   directory_->SetProgress(unloaded->handle, progress);
   Rendition* const rendition = unloaded->renditions.front().get();
   rendition->document = nullptr;

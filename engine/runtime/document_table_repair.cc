@@ -33,8 +33,12 @@ void DocumentTable::Repair(Rendition* rendition) {
   }
   document->tried_cached_tokens = 0;
   document->tried_whole = false;
-  if (document->stored) return LetCacheGo(rendition);
   const bool again = ++document->times_repaired <= kMostRepairs;
+  if (document->stored) {
+    LetCacheGo(rendition);
+    if (!again && document->completing) StopCompleting(document);
+    return;
+  }
   const absl::Status begun =
       again ? CatchErrors([&] { scheduler_->BeginAgain(&rendition->sequence); }) : LostPagesError();
   if (!begun.ok()) return Fail(document->handle, begun);

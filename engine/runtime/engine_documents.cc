@@ -1,5 +1,7 @@
 // The front door: documents.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -21,7 +23,8 @@ auto FailDocumentOf(const DocumentHandle& handle) {
 
 }  // namespace
 
-void EngineImpl::RestoreDocuments() {
+std::vector<DocumentHandle> EngineImpl::RestoreDocuments() {
+  std::vector<std::pair<int64_t, DocumentHandle>> incomplete;  // by their last use
   for (const DocumentStore::ManifestPtr& manifest : keeper()->List()) {
     DocumentDirectory::Stored stored =
         StoredEntryOf(*manifest, *keeper(), info().default_attention,
@@ -33,7 +36,23 @@ void EngineImpl::RestoreDocuments() {
                                       *model_->tokenizer);
     }
     directory_.AddStored(stored);
+    if (LacksCache(*manifest, stored)) {
+      incomplete.emplace_back(stored.attributes.last_used_us, stored.handle);
+    }
   }
+  std::stable_sort(incomplete.begin(), incomplete.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<DocumentHandle> handles;
+  for (auto& [last_used_us, handle] : incomplete) handles.push_back(std::move(handle));
+  return handles;
+}
+
+// The cache that another model has made stays until somebody asks.
+bool EngineImpl::LacksCache(const Manifest& manifest,
+                            const DocumentDirectory::Stored& stored) const {
+  const bool of_this_model = manifest.renditions.empty() || keeper()->CacheOf(manifest) != nullptr;
+  return of_this_model && stored.whole && stored.error.ok() &&
+         stored.cached_tokens < stored.num_tokens;
 }
 
 void EngineImpl::CountStored(EngineStats* stats) const {

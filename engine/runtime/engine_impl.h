@@ -36,8 +36,11 @@ class EngineImpl final : public Engine {
               model_->store.get(), &runner_, &directory_, keeper()),
         thread_(&loop_, model_->store.get()) {
     if (keeper() == nullptr) return;
-    RestoreDocuments();
+    std::vector<DocumentHandle> incomplete = RestoreDocuments();
     keeper()->Start([this](EngineCommands commands) { thread_.PostMade(std::move(commands)); });
+    thread_.Post({[incomplete = std::move(incomplete)](EngineLoop& loop) mutable {
+      loop.documents().CompleteLater(std::move(incomplete));
+    }});
   }
   ~EngineImpl() override {
     thread_.Stop();
@@ -106,8 +109,10 @@ class EngineImpl final : public Engine {
  private:
   // Null: documents are not stored.
   DocumentKeeper* keeper() const { return model_->keeper.get(); }
-  // Those that an earlier process has stored are there.
-  void RestoreDocuments();
+  // Those that an earlier process has stored are there. Returns those whose cache is to be
+  // completed though nobody asks, the one that was used last at the end.
+  std::vector<DocumentHandle> RestoreDocuments();
+  bool LacksCache(const Manifest& manifest, const DocumentDirectory::Stored& stored) const;
   void CountStored(EngineStats* stats) const;
   // For whoever writes them to disk.
   DocumentKeeper::ChangeAttributes AttributesOf(const DocumentHandle& handle) const {

@@ -145,6 +145,7 @@ bool EngineLoop::RunStep() {
   ExpireDeadlines();
   AdmitRequests();
   SendProgress();
+  CompleteDocuments();
   const std::vector<ScheduledTokens>& step = scheduler_.NextStep();
   const bool failures = !scheduler_.failures().empty();
   for (const Scheduler::Failure& failure : scheduler_.failures()) {
@@ -170,6 +171,12 @@ bool EngineLoop::RunStep() {
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   Measure(taken.count(), document_rows, rows);
   return true;
+}
+
+void EngineLoop::CompleteDocuments() {
+  if (!documents_.has_incomplete()) return;
+  const bool idle = requests_.empty() && scorings_.empty() && !documents_.short_of_room();
+  CatchErrors([&] { documents_.GoOnCompleting(idle); }).IgnoreError();  // a later step does it
 }
 
 // Of a step with few rows the time says little: weights are read for it all the same.

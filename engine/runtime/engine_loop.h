@@ -165,6 +165,8 @@ class EngineLoop {
   // The sequences of a step cannot go on.
   void FailStep(const StartedStep& step, const absl::Status& status);
   void Count(const std::vector<ScheduledTokens>& step);
+  // Documents that nobody asks about are prefilled, if nobody waits.
+  void CompleteDocuments();
   // How long the last step has taken; `document_rows` of its rows were documents'.
   void Measure(double seconds, int64_t document_rows, int64_t rows);
   // The cache of a document is there for a question soon: it is read from disk, or computed.

@@ -57,6 +57,7 @@ void EngineLoop::OnLoaded(const DocumentHandle& handle,
                                           : CatchErrors([&] { Begin(generation); });
     if (!begun.ok()) Cancel(generation->sequence.id, begun);
   }
+  CompleteDocuments();
   documents_.UnloadIfUnused(handle);
 }
 

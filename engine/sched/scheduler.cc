@@ -129,6 +129,12 @@ void Scheduler::PlanPrefills(int budget) {
   std::erase_if(step_, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
 }
 
+bool Scheduler::HasWorkBeside(const Sequence* one) const {
+  return std::any_of(running_.begin(), running_.end(), [one](const Sequence* sequence) {
+    return sequence != one && !sequence->paused && sequence->num_pending() > 0;
+  });
+}
+
 absl::Status Scheduler::Provide(const ScheduledTokens& part, bool first) {
   Sequence* sequence = part.sequence;
   return StatusOf([&] {

@@ -84,6 +84,8 @@ class Scheduler {
   void Commit(const std::vector<ScheduledTokens>& step);
 
   int num_running() const { return static_cast<int>(running_.size()); }
+  // Whether another sequence than this one has tokens for the next step.
+  bool HasWorkBeside(const Sequence* one) const;
 
  private:
   // Reserves bytes of cache, evicting if need be; false if that is not enough.

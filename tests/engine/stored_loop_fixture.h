@@ -69,6 +69,14 @@ class StoredLoop : public testing::Test {
     }
     for (EngineCommand& command : commands) command.run(*loop_);
   }
+  // Without a step.
+  template <typename Condition>
+  void WaitUntil(Condition condition) {
+    for (Apply(); !condition(); Apply()) {
+      MutexLock lock(&mutex_);
+      while (posted_.empty()) changed_.Wait(&mutex_);
+    }
+  }
   template <typename Condition>
   void RunUntil(Condition condition) {
     for (Apply(); !condition(); Apply()) {
@@ -101,6 +109,17 @@ class StoredLoop : public testing::Test {
     spec.attention = Info(id).attention;
     spec.tokens.assign(num_tokens, 3);
     spec.stop.max_new_tokens = 2;
+    auto recorder = std::make_shared<Recorder>();
+    loop_->Submit(++last_id_,
+                  std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos));
+    return recorder;
+  }
+  // Of a request without a document.
+  std::shared_ptr<Recorder> SubmitPrompt(int num_tokens, int max_new_tokens) {
+    GenerateSpec spec;
+    spec.attention = Attention("full");
+    spec.tokens.assign(num_tokens, 3);
+    spec.stop.max_new_tokens = max_new_tokens;
     auto recorder = std::make_shared<Recorder>();
     loop_->Submit(++last_id_,
                   std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos));
