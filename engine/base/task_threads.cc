@@ -34,6 +34,14 @@ void TaskThreads::Post(std::function<void()> task) {
   Post(&one);
 }
 
+bool TaskThreads::AwaitIdle(std::chrono::steady_clock::time_point time) {
+  MutexLock lock(&mutex_);
+  while (num_busy_ > 0 || !tasks_.empty()) {
+    if (!idle_.WaitUntil(&mutex_, time)) break;
+  }
+  return num_busy_ == 0 && tasks_.empty();
+}
+
 void TaskThreads::Run(int niceness) {
   // On Linux of this thread alone. Where it is refused it runs like the others.
   if (niceness != 0) ::setpriority(PRIO_PROCESS, 0, niceness);
@@ -44,8 +52,12 @@ void TaskThreads::Run(int niceness) {
       while (tasks_.empty() && !stopped_) changed_.Wait(&mutex_);
       if (tasks_.empty()) return;
       task.splice(task.end(), tasks_, tasks_.begin());
+      ++num_busy_;
     }
     task.front()();
+    task.clear();
+    MutexLock lock(&mutex_);
+    if (--num_busy_ == 0 && tasks_.empty()) idle_.NotifyAll();
   }
 }
 

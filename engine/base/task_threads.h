@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <list>
 #include <thread>
@@ -24,13 +25,17 @@ class TaskThreads {
   void Post(Tasks* tasks) noexcept FOLIO_EXCLUDES(mutex_);
   // Throws std::bad_alloc, and the task is not done.
   void Post(std::function<void()> task) FOLIO_EXCLUDES(mutex_);
+  // Waits until all that was posted is done; false if it is not at `time`.
+  bool AwaitIdle(std::chrono::steady_clock::time_point time) FOLIO_EXCLUDES(mutex_);
 
  private:
   void Run(int niceness) FOLIO_EXCLUDES(mutex_);
 
   Mutex mutex_;
   CondVar changed_;
+  CondVar idle_;
   Tasks tasks_ FOLIO_GUARDED_BY(mutex_);
+  int num_busy_ FOLIO_GUARDED_BY(mutex_) = 0;  // threads
   bool stopped_ FOLIO_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };

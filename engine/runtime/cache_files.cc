@@ -99,7 +99,8 @@ absl::Status ReadSealed(const CacheImage& image, int slice, int64_t begin, int64
   return absl::OkStatus();
 }
 
-absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, SegmentDraft* draft) {
+absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, SegmentDraft* draft,
+                          DiskProgress* progress) {
   const int64_t begin = shape.first_page;
   const int64_t end = begin + shape.num_pages;
   const bool of_pages = shape.kind == SegmentKind::kPages;
@@ -115,12 +116,13 @@ absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, Se
                                         : frames[n - first_in_memory][slice];
     }
     FOLIO_RETURN_IF_ERROR(draft->WriteSlice(slice, pages));
+    progress->Note();
   }
   return absl::OkStatus();
 }
 
 // What of a segment is in memory, slice by slice.
-absl::Status ReadSegment(const Segment& segment, const CacheImage& image) {
+absl::Status ReadSegment(const Segment& segment, const CacheImage& image, DiskProgress* progress) {
   const SegmentShape& shape = segment.shape();
   const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
   const int64_t first_in_memory = shape.kind == SegmentKind::kPages ? image.layout.open_page : 0;
@@ -131,6 +133,7 @@ absl::Status ReadSegment(const Segment& segment, const CacheImage& image) {
     to.clear();
     for (int64_t n = begin; n < end; ++n) to.push_back(frames[n - first_in_memory][slice]);
     FOLIO_RETURN_IF_ERROR(segment.Read(slice, static_cast<int>(begin - shape.first_page), to));
+    progress->Note();
   }
   return absl::OkStatus();
 }
@@ -262,7 +265,8 @@ bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
 
 absl::StatusOr<std::vector<StoredSegment>> WriteCache(
     const CacheImage& image, const std::vector<ContentKey>& keys,
-    const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer) {
+    const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer,
+    DiskProgress* progress) {
   const std::vector<SegmentShape> shapes = SegmentShapes(image);
   std::vector<StoredSegment> segments;
   for (size_t n = 0; n < shapes.size(); ++n) {
@@ -273,14 +277,15 @@ absl::StatusOr<std::vector<StoredSegment>> WriteCache(
     FOLIO_ASSIGN_OR_RETURN(
         SegmentDraft draft,
         writer->AddSegment(rendition, shapes[n], KeyOf(keys, image.layout, shapes[n])));
-    FOLIO_RETURN_IF_ERROR(WriteSegment(image, shapes[n], &draft));
+    FOLIO_RETURN_IF_ERROR(WriteSegment(image, shapes[n], &draft, progress));
     FOLIO_ASSIGN_OR_RETURN(segments.emplace_back(), draft.Finish());
   }
   return segments;
 }
 
 absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
-                       const StoredRendition& rendition, const CacheImage& image) {
+                       const StoredRendition& rendition, const CacheImage& image,
+                       DiskProgress* progress) {
   for (const StoredSegment& stored : rendition.segments) {
     const SegmentShape& shape = stored.shape;
     const bool sealed = shape.kind == SegmentKind::kPages &&
@@ -288,7 +293,7 @@ absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
     if (sealed) continue;
     FOLIO_ASSIGN_OR_RETURN(const Segment segment,
                            store.OpenSegment(handle, rendition.number, stored));
-    FOLIO_RETURN_IF_ERROR(ReadSegment(segment, image));
+    FOLIO_RETURN_IF_ERROR(ReadSegment(segment, image, progress));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/kv/kv_store.h"
+#include "engine/runtime/disk_progress.h"
 #include "engine/runtime/segment_home.h"
 #include "engine/store/document_store.h"
 
@@ -66,11 +67,13 @@ bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
 // SegmentDraft, DATA_LOSS if a sealed page cannot be read.
 absl::StatusOr<std::vector<StoredSegment>> WriteCache(
     const CacheImage& image, const std::vector<ContentKey>& keys,
-    const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer);
+    const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer,
+    DiskProgress* progress);
 
 // Reads all but the sealed pages to where the image says. Errors: those of
 // DocumentStore::OpenSegment and Segment::Read.
 absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
-                       const StoredRendition& rendition, const CacheImage& image);
+                       const StoredRendition& rendition, const CacheImage& image,
+                       DiskProgress* progress);
 
 }  // namespace folio

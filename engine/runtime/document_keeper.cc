@@ -64,13 +64,30 @@ bool DocumentKeeper::Begin() {
 
 void DocumentKeeper::End() {
   MutexLock lock(&mutex_);
+  writes_->Note();
   if (--pending_ == 0) changed_.NotifyAll();
 }
 
-void DocumentKeeper::Stop() {
+bool DocumentKeeper::Stop(std::optional<std::chrono::milliseconds> patience) {
   MutexLock lock(&mutex_);
   stopped_ = true;
-  while (pending_ > 0) changed_.Wait(&mutex_);
+  const DiskProgress begun;
+  while (pending_ > 0) {
+    if (!patience.has_value()) {
+      changed_.Wait(&mutex_);
+      continue;
+    }
+    const auto end = std::max({begun.last(), reads_->last(), writes_->last()}) + *patience;
+    if (std::chrono::steady_clock::now() >= end) return false;
+    changed_.WaitUntil(&mutex_, end);
+  }
+  return true;
+}
+
+// Within the lock: after Stop there may be no engine any more.
+void DocumentKeeper::Tell(EngineCommands* commands) {
+  MutexLock lock(&mutex_);
+  if (!stopped_) post_(std::move(*commands));
 }
 
 // All memory is taken here: what is ordered ends, and is told, without any.
@@ -87,7 +104,7 @@ void DocumentKeeper::Order(TaskThreads* threads, std::function<absl::StatusOr<Re
   tasks->push_back([this, result, told, work = std::move(work)] {
     const absl::Status caught = CatchErrors([&] { *result = work(); });
     if (!caught.ok()) *result = caught;
-    post_(std::move(*told));
+    Tell(told.get());
     End();
   });
   if (!Begin()) return;
@@ -100,12 +117,27 @@ void DocumentKeeper::Order(TaskThreads* threads, std::function<absl::StatusOr<Re
   std::move(end).Cancel();
 }
 
-template void DocumentKeeper::Order(TaskThreads*,
-                                    std::function<absl::StatusOr<DocumentKeeper::LoadedDocument>()>,
-                                    Done<DocumentKeeper::LoadedDocument>);
-template void DocumentKeeper::Order(TaskThreads*,
-                                    std::function<absl::StatusOr<DocumentKeeper::Filled>()>,
-                                    Done<DocumentKeeper::Filled>);
+template <typename Result>
+DiskProgressPtr DocumentKeeper::OrderRead(std::function<absl::StatusOr<Result>(DiskProgress*)> work,
+                                          Done<Result> done) {
+  auto progress = std::make_shared<DiskProgress>(reads_);
+  Order<Result>(
+      &loader_,
+      [this, progress, work = std::move(work)] {
+        progress->Begin();
+        absl::Cleanup end = [this] { reads_->Note(); };
+        return work(progress.get());
+      },
+      std::move(done));
+  return progress;
+}
+
+template DiskProgressPtr DocumentKeeper::OrderRead(
+    std::function<absl::StatusOr<DocumentKeeper::LoadedDocument>(DiskProgress*)>,
+    Done<DocumentKeeper::LoadedDocument>);
+template DiskProgressPtr DocumentKeeper::OrderRead(
+    std::function<absl::StatusOr<DocumentKeeper::Filled>(DiskProgress*)>,
+    Done<DocumentKeeper::Filled>);
 
 std::vector<DocumentStore::ManifestPtr> DocumentKeeper::List() const { return store_->List(); }
 
@@ -166,8 +198,8 @@ absl::StatusOr<StoredRendition> DocumentKeeper::WriteRendition(const SaveOrder& 
     if (segment != nullptr) kept_bytes += segment->num_bytes();
   }
   DropCachesFor(order, CacheFileBytes(order.image) - kept_bytes);
-  FOLIO_ASSIGN_OR_RETURN(rendition.segments,
-                         WriteCache(order.image, keys, there, rendition.number, writer));
+  FOLIO_ASSIGN_OR_RETURN(rendition.segments, WriteCache(order.image, keys, there, rendition.number,
+                                                        writer, writes_.get()));
   return rendition;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/task_threads.h"
 #include "engine/runtime/cache_files.h"
+#include "engine/runtime/disk_progress.h"
 #include "engine/runtime/document_info.h"
 #include "engine/runtime/engine_command.h"
 #include "engine/runtime/segment_home.h"
@@ -28,6 +31,8 @@ struct KeeperOptions {
   Fingerprint tokenizer = {};
   int64_t quota_bytes = 0;
   int page_tokens = 0;
+  // What is loaded or filled and has not got on for so long, nobody should wait for.
+  std::chrono::milliseconds read_deadline = std::chrono::seconds(10);
 };
 
 // Keeps documents on disk: writes what the engine has computed of them, and brings it back after a
@@ -44,9 +49,14 @@ class DocumentKeeper {
                                                               const KeeperOptions& options);
   ~DocumentKeeper() { Stop(); }
 
-  // Orders may come from now on, until Stop, which waits for those under way.
+  // Orders may come from now on, until Stop: then nobody is told any more. It waits for those under
+  // way; with a `patience` no longer than that for something to get on. False: some are left then,
+  // and this object has to stay.
   void Start(Post post) { post_ = std::move(post); }
-  void Stop() FOLIO_EXCLUDES(mutex_);
+  bool Stop(std::optional<std::chrono::milliseconds> patience = std::nullopt)
+      FOLIO_EXCLUDES(mutex_);
+
+  std::chrono::milliseconds read_deadline() const { return options_.read_deadline; }
 
   // All documents. Before Start.
   std::vector<DocumentStore::ManifestPtr> List() const;
@@ -101,7 +111,7 @@ class DocumentKeeper {
     std::shared_ptr<DocumentAttachment> attachment;
     std::function<CacheImage(int64_t num_tokens)> layout_of;
   };
-  void Load(LoadOrder order, Done<LoadedDocument> done);
+  DiskProgressPtr Load(LoadOrder order, Done<LoadedDocument> done);
 
   // The home has the sealed pages of the cache where it is stored.
   class Adopter {
@@ -125,8 +135,9 @@ class DocumentKeeper {
     int64_t num_bytes = 0;
     double seconds = 0;  // that it took
   };
-  void Fill(const DocumentHandle& handle, const std::shared_ptr<const StoredRendition>& cache,
-            CacheImage image, const std::shared_ptr<PageFile>& last_file, Done<Filled> done);
+  DiskProgressPtr Fill(const DocumentHandle& handle,
+                       const std::shared_ptr<const StoredRendition>& cache, CacheImage image,
+                       const std::shared_ptr<PageFile>& last_file, Done<Filled> done);
 
   // The document, or its cache, is no more.
   void Delete(const DocumentHandle& handle);
@@ -168,6 +179,11 @@ class DocumentKeeper {
   // Work on a thread, and what the engine is told then.
   template <typename Result>
   void Order(TaskThreads* threads, std::function<absl::StatusOr<Result>()> work, Done<Result> done);
+  void Tell(EngineCommands* commands) FOLIO_EXCLUDES(mutex_);
+  // An order of the loader's, which notes its progress; the next one gets on when it ends.
+  template <typename Result>
+  DiskProgressPtr OrderRead(std::function<absl::StatusOr<Result>(DiskProgress*)> work,
+                            Done<Result> done);
   bool Begin() FOLIO_EXCLUDES(mutex_);
   void End() FOLIO_EXCLUDES(mutex_);
 
@@ -189,6 +205,8 @@ class DocumentKeeper {
   const Tokenizer* const tokenizer_;
   const KeeperOptions options_;
   const std::unique_ptr<DocumentStore> store_;
+  const DiskProgressPtr reads_ = std::make_shared<DiskProgress>();  // of the loader
+  const DiskProgressPtr writes_ = std::make_shared<DiskProgress>();
   Post post_;
 
   mutable Mutex mutex_;

@@ -67,33 +67,35 @@ absl::StatusOr<DocumentKeeper::LoadedDocument> DocumentKeeper::LoadNow(const Loa
   return loaded;
 }
 
-void DocumentKeeper::Load(LoadOrder order, Done<LoadedDocument> done) {
+DiskProgressPtr DocumentKeeper::Load(LoadOrder order, Done<LoadedDocument> done) {
   const auto shared = std::make_shared<const LoadOrder>(std::move(order));
   // While it is loaded its cache is not dropped.
-  const auto work = [this, shared, use = UseOf(shared->handle)] {
+  const auto work = [this, shared, use = UseOf(shared->handle)](DiskProgress*) {
     {
       MutexLock lock(&mutex_);
       ++counts_.loads;
     }
     return LoadNow(*shared);
   };
-  Order<LoadedDocument>(&loader_, work, std::move(done));
+  return OrderRead<LoadedDocument>(work, std::move(done));
 }
 
-void DocumentKeeper::Fill(const DocumentHandle& handle,
-                          const std::shared_ptr<const StoredRendition>& cache, CacheImage image,
-                          const std::shared_ptr<PageFile>& last_file, Done<Filled> done) {
+DiskProgressPtr DocumentKeeper::Fill(const DocumentHandle& handle,
+                                     const std::shared_ptr<const StoredRendition>& cache,
+                                     CacheImage image, const std::shared_ptr<PageFile>& last_file,
+                                     Done<Filled> done) {
   const auto shared = std::make_shared<const CacheImage>(std::move(image));
-  const auto work = [this, handle, cache, shared, last_file]() -> absl::StatusOr<Filled> {
+  const auto work = [this, handle, cache, shared,
+                     last_file](DiskProgress* progress) -> absl::StatusOr<Filled> {
     const auto start = std::chrono::steady_clock::now();
     absl::Status read = last_file == nullptr ? absl::OkStatus() : last_file->Open();
-    if (read.ok()) read = ReadCache(*store_, handle, *cache, *shared);
+    if (read.ok()) read = ReadCache(*store_, handle, *cache, *shared, progress);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     if (read.ok()) return Filled{BytesBesideSealedPages(*shared), taken.count()};
     if (absl::IsDataLoss(read)) store_->Quarantine(handle, cache->number).IgnoreError();
     return read;
   };
-  Order<Filled>(&loader_, work, std::move(done));
+  return OrderRead<Filled>(work, std::move(done));
 }
 
 DocumentKeeper::Adopter::Adopter(DocumentKeeper* keeper, const DocumentHandle& handle,

@@ -1,6 +1,7 @@
 #include "engine/runtime/document_table.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -149,6 +150,7 @@ void DocumentTable::Follow(const DocumentHandle& handle, std::shared_ptr<EventSi
   Document* document = Find(handle);
   if (document == nullptr) return BeginLoading(handle, std::move(sink));
   document->sink = std::move(sink);
+  document->followed = std::chrono::steady_clock::now();
   document->paused = document->save_soon = false;
   SetPaused(&document->primary());
 }

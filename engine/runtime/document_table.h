@@ -1,11 +1,11 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -24,6 +24,8 @@ struct Document;
 
 // UNAVAILABLE: of who has read pages that cannot be read any more, and cannot begin again.
 absl::Status LostPagesError();
+// UNAVAILABLE: `what` does not come from disk.
+absl::Status CannotReadError(const char* what);
 
 // To a sink that may be null.
 inline void Send(const std::shared_ptr<EventSink>& sink, Event event) {
@@ -43,6 +45,7 @@ struct Rendition {
   int num_users = 0;
   // Of its first tokens that are being brought back from disk; it does not run until then.
   int64_t restoring_tokens = 0;
+  DiskProgressPtr restoring;
   // Its entry of DocumentTable::evictable_, kept in `place` while it is not there. Made with the
   // rendition, so that the end of a request needs no memory.
   std::list<Rendition*> place;
@@ -59,6 +62,7 @@ struct Document {
   DocumentHandle handle;
   std::shared_ptr<std::vector<int32_t>> tokens;
   std::shared_ptr<EventSink> sink;
+  SteadyTime followed;  // since when there is this sink
   // Its memory is its own until it is deleted.
   bool kept = true;
   // It is on disk: its memory may be taken, for it comes back when somebody asks.
@@ -146,6 +150,16 @@ class DocumentTable {
   void FailUpload(const DocumentHandle& handle, const absl::Status& error);
   // To be called when nobody waits for its tokens any more.
   void UnloadIfUnused(const DocumentHandle& handle);
+  // When whoever waits for a read since a time gives up on it, if it does not get on; of a document
+  // that is being loaded: nullopt if it is not.
+  SteadyTime DeadlineOf(const DiskProgress& read, SteadyTime since) const {
+    return std::max(read.last(), since) + keeper_->read_deadline();
+  }
+  std::optional<SteadyTime> LoadDeadline(const DocumentHandle& handle, SteadyTime since) const;
+  // Uploads whose first part cannot be read now are told so. They may be followed again.
+  void ExpireUploads(SteadyTime now);
+  // The next time that ExpireUploads may do something.
+  std::optional<SteadyTime> NextUploadDeadline() const;
   // Writes a document that is ready to disk, if it is not there.
   void Save(const DocumentHandle& handle);
   // It is, or is not; `may_fit`: there would be room if it were the only one. Takes a user away.
@@ -248,6 +262,7 @@ class DocumentTable {
   // What comes for an upload while its first part is being loaded.
   struct LoadingUpload {
     std::shared_ptr<EventSink> sink;
+    SteadyTime followed;
     std::vector<int32_t> tokens;
     int64_t text_bytes = 0;
     bool finished = false;
@@ -281,7 +296,8 @@ class DocumentTable {
   DocumentDirectory* const directory_;
   DocumentKeeper* const keeper_;
   std::unordered_map<uint64_t, std::unique_ptr<Document>> documents_;  // by incarnation
-  std::set<uint64_t> loading_;
+  std::map<uint64_t, DiskProgressPtr> loading_;                        // by incarnation
+  std::vector<Rendition*> restoring_;
   std::map<uint64_t, LoadingUpload> loading_uploads_;  // by incarnation
   // Of documents that were deleted: to be deleted from disk with their renditions.
   std::unordered_map<const Rendition*, DocumentHandle> deleted_;

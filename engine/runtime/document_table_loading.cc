@@ -1,5 +1,6 @@
 // Documents and the disk: what is loaded, restored and unloaded.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "engine/attention/visible_keys.h"
@@ -18,18 +19,20 @@ bool DocumentTable::CanLoad(const DocumentHandle& handle) const {
 }
 
 void DocumentTable::Load(const DocumentHandle& handle) {
-  if (!loading_.insert(handle.incarnation).second) return;
-  const absl::Status ordered = CatchErrors([&] {
-    const auto info = directory_->Get(handle);
-    if (!info.ok()) return;
+  const auto [place, is_new] = loading_.try_emplace(handle.incarnation);
+  if (!is_new) return;
+  const absl::Status ordered = CatchErrors([&, &place = place] {
     DocumentKeeper::LoadOrder order;
     order.handle = handle;
-    order.attention = AttentionText(info->attention);
-    order.attachment = info->attachment;
-    order.layout_of = [store = store_, plan = PlanFor(info->attention, model_)](int64_t count) {
-      return LayoutImage(*store, plan, count);
-    };
-    keeper_->Load(std::move(order), [handle](EngineLoop& loop, auto loaded) {
+    // One that was deleted just now is not found, or read in vain.
+    if (const auto info = directory_->Get(handle); info.ok()) {
+      order.attention = AttentionText(info->attention);
+      order.attachment = info->attachment;
+      order.layout_of = [store = store_, plan = PlanFor(info->attention, model_)](int64_t count) {
+        return LayoutImage(*store, plan, count);
+      };
+    }
+    place->second = keeper_->Load(std::move(order), [handle](EngineLoop& loop, auto loaded) {
       loop.OnLoaded(handle, std::move(loaded));
     });
   });
@@ -67,6 +70,50 @@ void DocumentTable::FailUpload(const DocumentHandle& handle, const absl::Status&
   if (is_upload) Fail(handle, error);
 }
 
+std::optional<SteadyTime> DocumentTable::LoadDeadline(const DocumentHandle& handle,
+                                                      SteadyTime since) const {
+  const auto it = loading_.find(handle.incarnation);
+  if (it == loading_.end()) return std::nullopt;
+  return DeadlineOf(*it->second, since);
+}
+
+void DocumentTable::ExpireUploads(SteadyTime now) {
+  const auto why = [] {
+    return FailedEvent{CannotReadError("the first part of the upload"), Phase::kPrefill};
+  };
+  for (auto& [incarnation, upload] : loading_uploads_) {
+    const auto read = loading_.find(incarnation);
+    if (upload.sink == nullptr || read == loading_.end()) continue;
+    if (DeadlineOf(*read->second, upload.followed) > now) continue;
+    upload.paused = true;
+    Send(std::exchange(upload.sink, nullptr), why());
+  }
+  for (Rendition* const rendition : restoring_) {
+    Document* const document = rendition->document;
+    if (document == nullptr || document->sink == nullptr) continue;
+    if (DeadlineOf(*rendition->restoring, document->followed) > now) continue;
+    document->paused = true;
+    Send(std::exchange(document->sink, nullptr), why());
+  }
+}
+
+std::optional<SteadyTime> DocumentTable::NextUploadDeadline() const {
+  std::optional<SteadyTime> next;
+  const auto add = [&](const DiskProgress& read, SteadyTime since) {
+    next = std::min(next.value_or(SteadyTime::max()), DeadlineOf(read, since));
+  };
+  for (const auto& [incarnation, upload] : loading_uploads_) {
+    const auto read = loading_.find(incarnation);
+    if (upload.sink != nullptr && read != loading_.end()) add(*read->second, upload.followed);
+  }
+  for (const Rendition* const rendition : restoring_) {
+    const Document* const document = rendition->document;
+    if (document == nullptr || document->sink == nullptr) continue;
+    add(*rendition->restoring, document->followed);
+  }
+  return next;
+}
+
 DocumentTable::LoadingUpload* DocumentTable::FindLoading(const DocumentHandle& handle) {
   const auto it = loading_uploads_.find(handle.incarnation);
   return it == loading_uploads_.end() ? nullptr : &it->second;
@@ -78,6 +125,7 @@ void DocumentTable::BeginLoading(const DocumentHandle& handle, std::shared_ptr<E
   if (!is_there) return Send(sink, FailedEvent{WhyGone(handle), Phase::kPrefill});
   LoadingUpload& upload = loading_uploads_[handle.incarnation];
   upload.sink = std::move(sink);
+  upload.followed = std::chrono::steady_clock::now();
   upload.paused = false;
   Load(handle);
 }
@@ -90,6 +138,7 @@ void DocumentTable::GoOn(Document* document, LoadingUpload upload) {
   if (!document->primary().admitted) return Fail(handle, NoRoom(*document));
   kept_bytes_ += sequence.reserved_bytes;
   document->sink = std::move(upload.sink);
+  document->followed = upload.followed;
   document->paused = upload.paused;
   if (upload.tokens.empty()) {
     AwaitRoom(document);
@@ -151,11 +200,13 @@ void DocumentTable::Restore(Rendition* rendition) {
         sequence.plan, document->stored_tokens(),
         [&](FrameId frame, int64_t page) { adopter.Adopt(frame, page); }, &sequence.kv);
     if (!ordered.ok()) return;
-    keeper_->Fill(document->handle, document->stored_cache,
-                  CacheImage::Of(*store_, sequence.plan, document->stored_tokens(), sequence.kv),
-                  adopter.last_file(), [rendition](EngineLoop& loop, const auto& filled) {
-                    loop.OnRestored(rendition, filled);
-                  });
+    restoring_.reserve(restoring_.size() + 1);
+    rendition->restoring = keeper_->Fill(
+        document->handle, document->stored_cache,
+        CacheImage::Of(*store_, sequence.plan, document->stored_tokens(), sequence.kv),
+        adopter.last_file(),
+        [rendition](EngineLoop& loop, const auto& filled) { loop.OnRestored(rendition, filled); });
+    restoring_.push_back(rendition);
   });
   if (!caught.ok()) ordered = caught;
   if (!ordered.ok()) NoteRestored(rendition, ordered);
@@ -165,6 +216,8 @@ void DocumentTable::NoteRestored(Rendition* rendition, const absl::Status& statu
   Document* const document = rendition->document;
   Sequence& sequence = rendition->sequence;
   --num_moving_;
+  std::erase(restoring_, rendition);
+  rendition->restoring = nullptr;
   const int64_t num_tokens = std::exchange(rendition->restoring_tokens, 0);
   if (status.ok()) {
     sequence.num_in_kv = num_tokens;

@@ -1,6 +1,7 @@
 // Documents of which pages cannot be read any more: they are computed again.
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/runtime/document_table.h"
 
@@ -16,6 +17,13 @@ absl::Status LostPagesError() {
   return StatusOf([] {
     return absl::UnavailableError(
         "a part of the KV cache cannot be read from disk any more; ask again");
+  });
+}
+
+absl::Status CannotReadError(const char* what) {
+  return StatusOf([what] {
+    return absl::UnavailableError(
+        absl::StrCat(what, " cannot be read from disk now: nothing comes; ask again"));
   });
 }
 

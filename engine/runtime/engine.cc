@@ -1,7 +1,10 @@
 // The front door: requests and scored streams.
 #include "engine/runtime/engine.h"
 
+#include <chrono>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/attention/attention_registry.h"
@@ -35,6 +38,20 @@ auto FailRequest(RequestId id, std::shared_ptr<EventSink> sink) {
   };
 }
 }  // namespace
+
+// What was ordered of the disk is done, and told to nobody. Where the disk hangs, its threads
+// cannot be ended: what they use stays until the process ends.
+EngineImpl::~EngineImpl() {
+  thread_.Stop();
+  if (model_->home == nullptr) return;
+  const bool kept = keeper() == nullptr || keeper()->Stop(options_.read_deadline);
+  const auto end = std::chrono::steady_clock::now() + options_.read_deadline;
+  if (kept && model_->home->AwaitIdle(end)) return;
+  static Mutex* const mutex = new Mutex;
+  static auto* const left = new std::vector<std::unique_ptr<LoadedModel>>;
+  MutexLock lock(mutex);
+  left->push_back(std::move(model_));
+}
 
 absl::Status EngineImpl::CheckServing() const {
   if (draining_.load()) return absl::UnavailableError("the server is draining");

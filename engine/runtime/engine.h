@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -20,6 +21,7 @@
 namespace folio {
 
 class Backend;
+class FileSystem;
 
 // Errors: FAILED_PRECONDITION where there is no such device.
 using MakeDeviceBackend = std::function<absl::StatusOr<std::unique_ptr<Backend>>()>;
@@ -53,6 +55,10 @@ struct EngineOptions {
   int64_t kv_disk_bytes = 0;
   // Bytes of it for documents that outlive the process; 0: as much again.
   int64_t store_bytes = 0;
+  // A read from disk that has not got on for so long is given up on.
+  std::chrono::milliseconds read_deadline = std::chrono::seconds(10);
+  // Tests put faults between the engine and its files; empty: nothing.
+  std::function<std::unique_ptr<FileSystem>(std::unique_ptr<FileSystem>)> wrap_files;
   // What the caller keeps with a document that was stored. Called by Create, for each.
   std::function<std::shared_ptr<DocumentAttachment>(const StoredText&, const Tokenizer&)>
       restore_attachment;

@@ -42,10 +42,7 @@ class EngineImpl final : public Engine {
       loop.documents().CompleteLater(std::move(incomplete));
     }});
   }
-  ~EngineImpl() override {
-    thread_.Stop();
-    if (keeper() != nullptr) keeper()->Stop();  // what was ordered is done, and told to nobody
-  }
+  ~EngineImpl() override;
 
   const EngineInfo& info() const override { return model_->info; }
   const Tokenizer& tokenizer() const override { return *model_->tokenizer; }
@@ -141,7 +138,7 @@ class EngineImpl final : public Engine {
   absl::StatusOr<AttentionSpec> ResolveUnknownLength(const AttentionSpec& attention) const;
 
   const EngineOptions options_;
-  const std::unique_ptr<LoadedModel> model_;
+  std::unique_ptr<LoadedModel> model_;
   DocumentDirectory directory_;
   ClientShares shares_;
   TransformerRunner runner_;

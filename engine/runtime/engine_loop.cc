@@ -62,22 +62,39 @@ void EngineLoop::Forget(Generation* generation) {
 }
 
 std::optional<SteadyTime> EngineLoop::NextDeadline() const {
-  std::optional<SteadyTime> next;
-  for (const auto& [id, generation] : requests_) {
-    const std::optional<SteadyTime>& deadline = generation->spec.deadline;
+  std::optional<SteadyTime> next = documents_.NextUploadDeadline();
+  const auto add = [&](const std::optional<SteadyTime>& deadline) {
     if (deadline.has_value() && (!next.has_value() || *deadline < *next)) next = deadline;
+  };
+  for (const auto& [id, generation] : requests_) {
+    add(generation->spec.deadline);
+    add(DiskDeadline(*generation));
   }
   return next;
 }
 
+std::optional<SteadyTime> EngineLoop::DiskDeadline(const Generation& generation) const {
+  const SteadyTime since = generation.submitted();
+  if (generation.awaits_document) return documents_.LoadDeadline(*generation.spec.document, since);
+  const Rendition* const rendition = generation.rendition;
+  if (rendition == nullptr || rendition->restoring == nullptr) return std::nullopt;
+  return documents_.DeadlineOf(*rendition->restoring, since);
+}
+
 void EngineLoop::ExpireDeadlines() {
   const SteadyTime now = std::chrono::steady_clock::now();
+  documents_.ExpireUploads(now);
   const auto expired = [now](const auto& entry) {
     const std::optional<SteadyTime>& deadline = entry.second->spec.deadline;
     return deadline.has_value() && *deadline <= now;
   };
   for (auto it = requests_.begin(); it != requests_.end();) {
     const auto at = it++;  // the others stay where they are when one ends
+    const std::optional<SteadyTime> of_disk = DiskDeadline(*at->second);
+    if (of_disk.has_value() && *of_disk <= now) {
+      Cancel(at->first, CannotReadError("the document"));
+      continue;
+    }
     if (!expired(*at)) continue;
     const Sequence& sequence = at->second->sequence;
     Cancel(at->first, StatusOf([&sequence] {

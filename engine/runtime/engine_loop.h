@@ -107,7 +107,7 @@ class EngineLoop {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t waiting_prefill_tokens() const;
-  // The earliest deadline of all requests, if any.
+  // The earliest deadline of all requests, and of reads that somebody waits for, if any.
   std::optional<SteadyTime> NextDeadline() const;
 
  private:
@@ -123,6 +123,8 @@ class EngineLoop {
   // Prepares it, and it waits from now on. If its document is gone it fails.
   void Begin(Generation* generation);
   void ExpireDeadlines();
+  // When a request that waits for the disk gives up; nullopt: it does not wait for it.
+  std::optional<SteadyTime> DiskDeadline(const Generation& generation) const;
   void AdmitReturning();
   // Documents and requests, in this order but for kMaxTimesPassed requests that fit.
   void AdmitDocuments();

@@ -60,6 +60,7 @@ class Generation {
   void NoteMemory(const KvFootprint& footprint);
   void NoteReads(const TierMover::Counts& counts);
 
+  SteadyTime submitted() const { return submitted_; }
   Phase phase() const;
   // Of the token that Accept gets next.
   int64_t next_position() const { return sequence.num_prompt + num_generated_; }

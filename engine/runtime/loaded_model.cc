@@ -17,8 +17,8 @@
 #include "engine/model/checkpoint.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
+#include "engine/runtime/open_files.h"
 #include "engine/store/fingerprint.h"
-#include "engine/store/posix_files.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
@@ -30,8 +30,7 @@ namespace {
 constexpr int kShortTrainedLength = 1024;
 constexpr uint64_t kSyntheticSeed = 1;
 
-// Of what is free where --kv-dir lies, for pages and for documents each; and the directories in it.
-constexpr double kDiskShare = 0.45;
+// In --kv-dir.
 constexpr char kPagesDirectory[] = "pages";
 constexpr char kStoreDirectory[] = "store";
 
@@ -154,16 +153,6 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   return plan;
 }
 
-// Bytes of --kv-dir that pages, or documents, may take.
-absl::StatusOr<int64_t> DiskBytes(const std::string& dir, int64_t chosen, const char* flag) {
-  if (chosen > 0) return chosen;
-  std::error_code error;
-  const std::filesystem::space_info space = std::filesystem::space(dir, error);
-  if (!error) return static_cast<int64_t>(static_cast<double>(space.available) * kDiskShare);
-  return absl::UnavailableError(
-      absl::StrCat("cannot tell what is free in ", dir, ": ", error.message(), "; give ", flag));
-}
-
 absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometry& geometry,
                                    LoadedModel* model) {
   if (options.kv_dir.empty()) return KvTiers{};
@@ -172,12 +161,13 @@ absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometr
         "--kv-dir is for the CPU backend; leave it out, or take "
         "--device=cpu");
   }
-  FOLIO_ASSIGN_OR_RETURN(model->files, OpenPosixFiles(options.kv_dir));
+  FOLIO_ASSIGN_OR_RETURN(model->files, OpenFiles(options, options.kv_dir));
   FOLIO_ASSIGN_OR_RETURN(
       model->home,
       SegmentHome::Create(model->files.get(), kPagesDirectory,
                           {.num_slices = geometry.num_slices(),
-                           .slice_bytes = FramePool::RoundedBytes(geometry.slice_bytes())}));
+                           .slice_bytes = FramePool::RoundedBytes(geometry.slice_bytes()),
+                           .read_deadline = options.read_deadline}));
   FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes,
                          DiskBytes(options.kv_dir, options.kv_disk_bytes, "--kv-disk-bytes"));
   return KvTiers{model->home.get(), disk_bytes, model->scheduler.step_tokens};
@@ -219,7 +209,7 @@ absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometr
                          const TensorDigests& tensors, LoadedModel* model) {
   if (model->home == nullptr || model->tokenizer == nullptr) return absl::OkStatus();
   const std::string dir = absl::StrCat(options.kv_dir, "/", kStoreDirectory);
-  FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenPosixFiles(dir));
+  FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenFiles(options, dir));
   FOLIO_ASSIGN_OR_RETURN(const int64_t quota, DiskBytes(dir, options.store_bytes, "--store-bytes"));
   const Identity identity = IdentityOf(options.model_dir, tensors, geometry);
   FOLIO_ASSIGN_OR_RETURN(
@@ -228,7 +218,8 @@ absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometr
                            {.model = identity.model,
                             .tokenizer = identity.tokenizer,
                             .quota_bytes = quota,
-                            .page_tokens = geometry.page_tokens}));
+                            .page_tokens = geometry.page_tokens,
+                            .read_deadline = options.read_deadline}));
   return absl::OkStatus();
 }
 

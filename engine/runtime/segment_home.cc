@@ -105,19 +105,32 @@ struct SegmentHome::ReadState {
   Mutex mutex;
   CondVar changed;
   size_t num_left FOLIO_GUARDED_BY(mutex) = 0;  // tasks
+  bool late FOLIO_GUARDED_BY(mutex) = false;
+  std::shared_ptr<std::atomic<int>> num_late;  // of the home
+
+  void EndTask() {
+    MutexLock lock(&mutex);
+    if (--num_left > 0) return;
+    if (late) --*num_late;
+    changed.NotifyAll();
+  }
 };
 
 class SegmentHome::Reads final : public PendingReads {
  public:
-  Reads(std::shared_ptr<ReadState> state, std::chrono::steady_clock::time_point deadline)
-      : state_(std::move(state)), deadline_(deadline) {}
+  Reads(std::shared_ptr<ReadState> state, std::chrono::milliseconds deadline)
+      : state_(std::move(state)), given_(deadline), deadline_(Now() + deadline) {}
 
   bool Wait() override {
     MutexLock lock(&state_->mutex);
+    const bool hangs = *state_->num_late > 0;
+    const auto end = hangs ? std::min(deadline_, Now() + given_ / 20) : deadline_;
     while (state_->num_left > 0) {
-      if (!state_->changed.WaitUntil(&state_->mutex, deadline_)) break;
+      if (!state_->changed.WaitUntil(&state_->mutex, end)) break;
     }
-    return state_->num_left == 0;
+    if (state_->num_left == 0) return true;
+    if (!std::exchange(state_->late, true)) ++*state_->num_late;
+    return false;
   }
   bool done() const override {
     MutexLock lock(&state_->mutex);
@@ -126,7 +139,10 @@ class SegmentHome::Reads final : public PendingReads {
   const absl::Status& status(size_t read) const override { return state_->statuses[read]; }
 
  private:
+  static std::chrono::steady_clock::time_point Now() { return std::chrono::steady_clock::now(); }
+
   const std::shared_ptr<ReadState> state_;
+  const std::chrono::milliseconds given_;
   const std::chrono::steady_clock::time_point deadline_;
 };
 
@@ -219,15 +235,14 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
     MutexLock lock(&state->mutex);
     state->num_left = num_tasks;
   }
-  const auto deadline = std::chrono::steady_clock::now() + options_.read_deadline;
-  auto pending = std::make_unique<Reads>(state, deadline);
+  state->num_late = num_late_;
+  auto pending = std::make_unique<Reads>(state, options_.read_deadline);
   TaskThreads::Tasks tasks;
   for (size_t task = 0; task < num_tasks; ++task) {
     const size_t begin = task * per_task;
     tasks.push_back([this, state, begin, end = std::min(count, begin + per_task)] {
       ReadPart(state.get(), begin, end);
-      MutexLock lock(&state->mutex);
-      if (--state->num_left == 0) state->changed.NotifyAll();
+      state->EndTask();
     });
   }
   readers_.Post(&tasks);

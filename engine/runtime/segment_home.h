@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -22,7 +23,8 @@ struct SegmentHomeOptions {
   int64_t slice_bytes = 0;
   // Reads at the same time: as many as keep a disk busy.
   int num_readers = 8;
-  // After it a read is given up on.
+  // After it a read is given up on; while such a one hangs, others after a twentieth of it: a step
+  // may have many, one after the other.
   std::chrono::milliseconds read_deadline = std::chrono::seconds(10);
 };
 
@@ -53,6 +55,10 @@ class SegmentHome final : public PageHome {
   void Adopt(FrameId frame, Place place);
   // REQUIRES: it was written or adopted.
   const Place& PlaceOf(FrameId frame) const { return places_.at(frame); }
+  // Waits until nothing is being read or written; false if something is at `time`.
+  bool AwaitIdle(std::chrono::steady_clock::time_point time) {
+    return readers_.AwaitIdle(time) && writer_.AwaitIdle(time);
+  }
   // Does something once what is being written has been.
   void AfterWrites(std::function<void()> task) { writer_.Post(std::move(task)); }
 
@@ -78,6 +84,8 @@ class SegmentHome final : public PageHome {
   std::unordered_map<FrameId, Place> places_;
   std::unordered_map<uint64_t, std::shared_ptr<Segment>> growing_;  // by run
   int64_t writing_ = 0;
+  // Orders of reads that were given up on and have not ended; shared with them.
+  const std::shared_ptr<std::atomic<int>> num_late_ = std::make_shared<std::atomic<int>>(0);
 
   Mutex mutex_;
   CondVar changed_;

@@ -199,11 +199,13 @@ TEST_F(SegmentHomeTest, AReadThatHangsIsGivenUpOn) {
   const auto reads = home_->StartReads({{0, 0, slice.data()}});
   EXPECT_FALSE(reads->Wait());
   EXPECT_FALSE(reads->done());
+  EXPECT_FALSE(home_->AwaitIdle(std::chrono::steady_clock::now()));
   files_.hangs = false;
   files_.hangs.notify_all();
   while (!reads->Wait()) {
   }
   EXPECT_TRUE(reads->status(0).ok());
+  EXPECT_TRUE(home_->AwaitIdle(std::chrono::steady_clock::now() + std::chrono::hours(1)));
 }
 
 TEST_F(SegmentHomeTest, WhatALastRunLeftIsRemoved) {
