@@ -147,7 +147,8 @@ grpc::ServerUnaryReactor* RunUpdateDocument(ServiceContext* context, UnaryCall* 
   const auto change = [&](DocumentAttributes* attributes) { fits = Update(request, attributes); };
   const absl::Status ordered = context->engine()->UpdateDocument(
       handle, change, [outcome](const absl::Status& status) { outcome->Set(status); });
-  if (!ordered.ok()) return call->End(NoDocument(id));
+  if (absl::IsNotFound(ordered)) return call->End(NoDocument(id));
+  if (!ordered.ok()) return call->End(context->Refusal(ordered));
   if (!fits) {
     return call->End(BadField(
         "set_labels", absl::StrCat("would leave the document with more than ", kMaxLabels)));

@@ -27,6 +27,10 @@ int64_t SystemTimeUs() {
       .count();
 }
 
+int64_t PinnedBytes(const DocumentInfo& document) {
+  return document.attributes.pinned ? document.stored_bytes : 0;
+}
+
 bool IsFinished(const DocumentInfo& document) {
   return document.state == DocumentState::kReady || document.state == DocumentState::kFailed;
 }
@@ -59,11 +63,21 @@ const DocumentInfo* DocumentDirectory::Lookup(const DocumentHandle& handle) cons
   return it == documents_.end() || it->second.handle != handle ? nullptr : &it->second;
 }
 
-DocumentInfo* DocumentDirectory::Change(const DocumentHandle& handle) {
-  const auto it = documents_.find(handle.id);
-  if (it == documents_.end() || it->second.handle != handle) return nullptr;
-  ++num_changes_;
-  return &it->second;
+DocumentDirectory::Changing::Changing(DocumentDirectory* of, const DocumentHandle& changed)
+    : directory(of), handle(changed) {
+  directory->mu_.Lock();
+  const auto it = directory->documents_.find(handle.id);
+  if (it == directory->documents_.end() || it->second.handle != handle) return;
+  document = &it->second;
+  ++directory->num_changes_;
+  directory->pinned_bytes_ -= PinnedBytes(*document);
+}
+
+DocumentDirectory::Changing::~Changing() {
+  const DocumentInfo* const left = directory->Lookup(handle);
+  if (left != nullptr) directory->pinned_bytes_ += PinnedBytes(*left);
+  directory->mu_.Unlock();
+  if (document != nullptr && directory->limits_.on_change) directory->limits_.on_change(handle);
 }
 
 void DocumentDirectory::SetState(DocumentInfo* document, DocumentState state) {
@@ -121,13 +135,14 @@ void DocumentDirectory::AddStored(const Stored& stored) {
   ++counts_[static_cast<size_t>(document.state)];
   ++num_changes_;
   next_incarnation_ = std::max(next_incarnation_, stored.handle.incarnation + 1);
+  pinned_bytes_ += PinnedBytes(document);
   documents_.emplace(stored.handle.id, std::move(document));
 }
 
 void DocumentDirectory::SetSaved(const DocumentHandle& handle,
                                  const absl::StatusOr<int64_t>& stored_bytes) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return;
   document->save_error = stored_bytes.status();
   if (!stored_bytes.ok()) return;
@@ -138,22 +153,43 @@ void DocumentDirectory::SetSaved(const DocumentHandle& handle,
 
 void DocumentDirectory::SetSavedPart(const DocumentHandle& handle, int64_t text_bytes,
                                      int64_t stored_bytes) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return;
   document->saved_text_bytes = text_bytes;
   document->stored_bytes = stored_bytes;
 }
 
 absl::StatusOr<DocumentInfo> DocumentDirectory::UpdateAttributes(
-    const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> change) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+    const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> update) {
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
-  change(&document->attributes);
+  DocumentAttributes attributes = document->attributes;
+  update(&attributes);
+  if (attributes.pinned && !document->attributes.pinned) {
+    FOLIO_RETURN_IF_ERROR(CheckPinned(handle.id, pinned_bytes_, document->stored_bytes));
+  }
+  document->attributes = std::move(attributes);
   SetUsed(document);
   document->stored_use_us = document->attributes.last_used_us;
   return *document;
+}
+
+absl::Status DocumentDirectory::CheckPinned(const std::string& id, int64_t pinned_bytes,
+                                            int64_t num_bytes) const {
+  if (pinned_bytes + num_bytes <= limits_.max_pinned_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("document ", Quoted(id), " takes ", num_bytes, " bytes on disk and ",
+                   pinned_bytes, " are pinned: together more than ", limits_.max_pinned_bytes,
+                   ", half of --store-bytes; unpin or delete documents, or raise --store-bytes"));
+}
+
+absl::Status DocumentDirectory::CheckPinned(const DocumentHandle& handle, int64_t num_bytes) const {
+  MutexLock lock(&mu_);
+  const DocumentInfo* const document = Lookup(handle);
+  if (document == nullptr || !document->attributes.pinned) return absl::OkStatus();
+  return CheckPinned(handle.id, pinned_bytes_ - document->stored_bytes, num_bytes);
 }
 
 void DocumentDirectory::CopyAttributes(const DocumentHandle& handle,
@@ -163,8 +199,8 @@ void DocumentDirectory::CopyAttributes(const DocumentHandle& handle,
 }
 
 bool DocumentDirectory::Touch(const DocumentHandle& handle) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return false;
   SetUsed(document);
   const DocumentAttributes& attributes = document->attributes;
@@ -191,13 +227,13 @@ std::vector<DocumentHandle> DocumentDirectory::Expired() const {
 }
 
 void DocumentDirectory::ForgetSaveError(const DocumentHandle& handle) {
-  MutexLock lock(&mu_);
-  if (DocumentInfo* document = Change(handle)) document->save_error = absl::OkStatus();
+  const Changing change(this, handle);
+  if (change.document != nullptr) change.document->save_error = absl::OkStatus();
 }
 
 absl::Status DocumentDirectory::AddTokens(const DocumentHandle& handle, int64_t count) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
   FOLIO_RETURN_IF_ERROR(CheckUploading(*document));
   FOLIO_RETURN_IF_ERROR(
@@ -207,8 +243,8 @@ absl::Status DocumentDirectory::AddTokens(const DocumentHandle& handle, int64_t 
 }
 
 absl::Status DocumentDirectory::FinishUpload(const DocumentHandle& handle) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
   FOLIO_RETURN_IF_ERROR(CheckUploading(*document));
   if (document->known_tokens == 0) {
@@ -219,8 +255,8 @@ absl::Status DocumentDirectory::FinishUpload(const DocumentHandle& handle) {
 }
 
 absl::Status DocumentDirectory::Fail(const DocumentHandle& handle, absl::Status error) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
   FOLIO_RETURN_IF_ERROR(CheckAlive(*document));
   SetState(document, DocumentState::kFailed);
@@ -231,8 +267,8 @@ absl::Status DocumentDirectory::Fail(const DocumentHandle& handle, absl::Status 
 }
 
 absl::Status DocumentDirectory::Remove(const DocumentHandle& handle) {
-  MutexLock lock(&mu_);
-  const DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  const DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
   --counts_[static_cast<size_t>(document->state)];
   documents_.erase(handle.id);
@@ -241,8 +277,8 @@ absl::Status DocumentDirectory::Remove(const DocumentHandle& handle) {
 
 std::optional<DocumentState> DocumentDirectory::SetProgress(const DocumentHandle& handle,
                                                             const Progress& progress) {
-  MutexLock lock(&mu_);
-  DocumentInfo* document = Change(handle);
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
   if (document == nullptr || document->state == DocumentState::kFailed) return std::nullopt;
   document->prefilled_tokens = progress.prefilled_tokens;
   document->device_kv_bytes = progress.device_kv_bytes;
@@ -256,8 +292,8 @@ std::optional<DocumentState> DocumentDirectory::SetProgress(const DocumentHandle
 }
 
 void DocumentDirectory::SetShortOfRoom(const DocumentHandle& handle, bool short_of_room) {
-  MutexLock lock(&mu_);
-  if (DocumentInfo* document = Change(handle)) document->short_of_room = short_of_room;
+  const Changing change(this, handle);
+  if (change.document != nullptr) change.document->short_of_room = short_of_room;
 }
 
 std::optional<DocumentInfo> DocumentDirectory::Find(const std::string& id) const {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,10 @@ struct DocumentLimits {
   int64_t max_tokens = int64_t{1} << 30;
   // Unix time in microseconds; empty: the system's.
   std::function<int64_t()> now_us = {};
+  // Of pinned documents together, on disk.
+  int64_t max_pinned_bytes = std::numeric_limits<int64_t>::max();
+  // Called after each change of a document that is there, by whoever has made it; returns at once.
+  std::function<void(const DocumentHandle&)> on_change = {};
 };
 
 // Which documents there are, and the one state of each. The front door changes it when it accepts a
@@ -77,9 +82,12 @@ class DocumentDirectory {
   void SetSavedPart(const DocumentHandle& handle, int64_t text_bytes, int64_t stored_bytes);
 
   // Changes what the owner of a document says of it, which counts as a use. Returns what it is
-  // then. Errors: NOT_FOUND.
+  // then. Errors, and nothing is changed: NOT_FOUND; that of CheckPinned, if it is pinned now.
   absl::StatusOr<DocumentInfo> UpdateAttributes(
-      const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> change);
+      const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> update);
+  // RESOURCE_EXHAUSTED if the document may not be pinned with so many bytes on disk, beside the
+  // others that are.
+  absl::Status CheckPinned(const DocumentHandle& handle, int64_t num_bytes) const;
   // Makes `attributes` those of the document, if it is there. Of several writers to disk who write
   // what this gives, the last one has written what is true.
   void CopyAttributes(const DocumentHandle& handle, DocumentAttributes* attributes) const;
@@ -107,8 +115,19 @@ class DocumentDirectory {
   int64_t num_changes() const;
 
  private:
-  // Counts a change. nullptr if there is no such document.
-  DocumentInfo* Change(const DocumentHandle& handle) FOLIO_REQUIRES(mu_);
+  // Holds the mutex while a document is changed; tells of the change once it is free.
+  struct FOLIO_THREAD_SAFETY(scoped_lockable) Changing {
+    Changing(DocumentDirectory* of, const DocumentHandle& changed)
+        FOLIO_THREAD_SAFETY(acquire_capability(of->mu_));
+    ~Changing() FOLIO_THREAD_SAFETY(release_capability());
+    Changing(const Changing&) = delete;
+    Changing& operator=(const Changing&) = delete;
+
+    DocumentDirectory* const directory;
+    const DocumentHandle& handle;      // of the caller's
+    DocumentInfo* document = nullptr;  // null: there is no such one
+  };
+  absl::Status CheckPinned(const std::string& id, int64_t pinned_bytes, int64_t num_bytes) const;
   const DocumentInfo* Lookup(const DocumentHandle& handle) const FOLIO_REQUIRES(mu_);
   void SetState(DocumentInfo* document, DocumentState state) FOLIO_REQUIRES(mu_);
   void SetUsed(DocumentInfo* document) FOLIO_REQUIRES(mu_);
@@ -119,6 +138,7 @@ class DocumentDirectory {
   DocumentCounts counts_ FOLIO_GUARDED_BY(mu_) = {};
   uint64_t next_incarnation_ FOLIO_GUARDED_BY(mu_) = 1;
   int64_t num_changes_ FOLIO_GUARDED_BY(mu_) = 0;
+  int64_t pinned_bytes_ FOLIO_GUARDED_BY(mu_) = 0;  // on disk
   // No document expires before; uses only make it later.
   mutable int64_t first_expiry_us_ FOLIO_GUARDED_BY(mu_) = DocumentAttributes::kNever;
 };

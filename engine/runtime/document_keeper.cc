@@ -15,6 +15,11 @@ constexpr int kSaverNiceness = 10;
 // What the text of a document takes on disk, or more: ids and offsets; a manifest.
 constexpr int64_t kBytesPerToken = 8;
 constexpr int64_t kManifestBytes = 4096;
+
+int64_t TextBytesOf(const DocumentKeeper::SaveOrder& order) {
+  return std::ssize(*order.tokens) * kBytesPerToken + kManifestBytes;
+}
+
 // At a time, of documents that questions wait for.
 constexpr int kLoads = 2;
 
@@ -203,6 +208,11 @@ absl::StatusOr<StoredRendition> DocumentKeeper::WriteRendition(const SaveOrder& 
   return rendition;
 }
 
+int64_t DocumentKeeper::BytesOf(const SaveOrder& order) {
+  const int64_t of_cache = order.cached_tokens == 0 ? 0 : CacheFileBytes(order.image);
+  return TextBytesOf(order) + of_cache;
+}
+
 void DocumentKeeper::DropCachesFor(const SaveOrder& order, int64_t num_bytes) {
   while (num_bytes <= options_.quota_bytes &&
          store_->usage().bytes.total() + num_bytes > options_.quota_bytes) {
@@ -220,7 +230,7 @@ void DocumentKeeper::DropOtherCaches(const DocumentHandle& handle, int64_t numbe
 }
 
 absl::StatusOr<DocumentKeeper::SavedDocument> DocumentKeeper::SaveNow(const SaveOrder& order) {
-  DropCachesFor(order, std::ssize(*order.tokens) * kBytesPerToken + kManifestBytes);
+  DropCachesFor(order, TextBytesOf(order));
   FOLIO_ASSIGN_OR_RETURN(const auto writer, WriterFor(order));
   const StoredState state = order.text.whole ? StoredState::kComplete : StoredState::kReceiving;
   SavedDocument saved;

@@ -56,6 +56,7 @@ class DocumentKeeper {
   bool Stop(std::optional<std::chrono::milliseconds> patience = std::nullopt)
       FOLIO_EXCLUDES(mutex_);
 
+  int64_t quota_bytes() const { return options_.quota_bytes; }
   std::chrono::milliseconds read_deadline() const { return options_.read_deadline; }
 
   // All documents. Before Start.
@@ -83,6 +84,8 @@ class DocumentKeeper {
     int64_t cached_tokens = 0;  // 0: the text alone
     CacheImage image;
   };
+  // What it takes on disk, about.
+  static int64_t BytesOf(const SaveOrder& order);
   // It is durable.
   struct SavedDocument {
     // Null: the text alone was written.

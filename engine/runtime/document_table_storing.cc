@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/catch_errors.h"
+#include "engine/base/status_macros.h"
 #include "engine/runtime/attention_text.h"
 #include "engine/runtime/document_table.h"
 #include "engine/runtime/engine_loop.h"
@@ -54,7 +55,7 @@ void DocumentTable::Save(Document* document, SavedPart part) {
   document->tried_whole = attempt.whole;
   document->tried_text_bytes = document->text_bytes;
   if (with_cache) document->tried_cached_tokens = num_cached;
-  const absl::Status ordered = CatchErrors([&] {
+  const absl::Status ordered = StatusOf([&]() -> absl::Status {
     DocumentKeeper::SaveOrder order;
     order.handle = document->handle;
     order.attention = AttentionText(rendition->attention);
@@ -72,12 +73,16 @@ void DocumentTable::Save(Document* document, SavedPart part) {
     if (info.ok()) order.attributes = info->attributes;
     order.text.whole = document->finished;
     order.text.num_bytes = document->text_bytes;
+    FOLIO_RETURN_IF_ERROR(
+        directory_->CheckPinned(document->handle, DocumentKeeper::BytesOf(order)));
     attempt.may_fit = keeper_->MayFit(order.image);
     keeper_->Save(std::move(order), [rendition, attempt](EngineLoop& loop, auto saved) {
       loop.documents().NoteSaved(rendition, saved, attempt);
     });
+    return absl::OkStatus();
   });
-  if (!ordered.ok()) NoteSaved(rendition, ordered, {.whole = attempt.whole});
+  if (ordered.ok()) return;
+  NoteSaved(rendition, ordered, {.whole = attempt.whole, .with_cache = with_cache});
 }
 
 void DocumentTable::Save(const DocumentHandle& handle) {
@@ -145,10 +150,10 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   if (attempt.whole) {
     directory_->SetSaved(
         handle, saved.ok() ? absl::StatusOr<int64_t>(saved->stored_bytes) : saved.status());
-    if (saved.ok()) SaveAttributesIfNot(handle, saved->attributes);
   } else if (saved.ok()) {
     directory_->SetSavedPart(handle, saved->text_bytes, saved->stored_bytes);
   }
+  if (saved.ok()) SaveAttributesIfNot(handle, saved->attributes);
   ReleaseUser(rendition);
   Document* const left = Find(incarnation);  // or it has left memory
   if (left == nullptr) return;

@@ -36,6 +36,9 @@ struct EngineOptions {
   // Called once, on the engine thread, when the device has failed for good. Requests were failed
   // with UNAVAILABLE; the process should end and be started again.
   std::function<void(const absl::Status&)> on_device_failure;
+  // Called after each change of a document, its progress included, by the thread that has made it;
+  // returns at once, throws nothing and calls no method of the engine.
+  std::function<void(const DocumentHandle&)> on_document_change;
   // 0: as many as the CPUs this process may use (affinity mask and cgroup quota).
   int num_threads = 0;
   // Instruction set of the CPU kernels: auto (the best there is), portable, avx2, avx512,
@@ -234,7 +237,8 @@ class Engine {
   // Changes what the owner of a document says of it, whatever its state; that counts as a use.
   // `done` is called once, with OK when the change is as durable as the document, or with an error
   // of the disk: it holds until a restart then. It is called before this returns or on another
-  // thread, and calls no method of the engine. Errors, and no call: NOT_FOUND.
+  // thread, and calls no method of the engine. Errors, and no call: NOT_FOUND, RESOURCE_EXHAUSTED
+  // (pinned documents would take too much of the disk).
   using Updated = std::function<void(const absl::Status&)>;
   virtual absl::Status UpdateDocument(const DocumentHandle& handle,
                                       absl::FunctionRef<void(DocumentAttributes*)> change,

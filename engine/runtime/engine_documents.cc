@@ -167,7 +167,7 @@ absl::Status EngineImpl::UpdateDocument(const DocumentHandle& handle,
                                         absl::FunctionRef<void(DocumentAttributes*)> change,
                                         Updated done) {
   FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.UpdateAttributes(handle, change));
-  if (document.saved) {
+  if (document.saved || document.stored_bytes > 0) {
     keeper()->UpdateAttributes(handle, AttributesOf(handle), done);
   } else {
     done(absl::OkStatus());  // they are written with it

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -26,7 +27,10 @@ class EngineImpl final : public Engine {
   EngineImpl(const EngineOptions& options, std::unique_ptr<LoadedModel> model)
       : options_(options),
         model_(std::move(model)),
-        directory_({options.max_documents, options.max_context_tokens}),
+        directory_({.max_documents = options.max_documents,
+                    .max_tokens = options.max_context_tokens,
+                    .max_pinned_bytes = MaxPinnedBytes(),
+                    .on_change = options.on_document_change}),
         runner_(model_->transformer.get()),
         loop_({.scheduler = model_->scheduler,
                .model = model_->attention,
@@ -115,6 +119,10 @@ class EngineImpl final : public Engine {
   DocumentKeeper::ChangeAttributes AttributesOf(const DocumentHandle& handle) const {
     return
         [this, handle](DocumentAttributes* stored) { directory_.CopyAttributes(handle, stored); };
+  }
+  // Of stored documents, so that there is room for others. Without a disk pins keep no bytes there.
+  int64_t MaxPinnedBytes() const {
+    return keeper() == nullptr ? std::numeric_limits<int64_t>::max() : keeper()->quota_bytes() / 2;
   }
   absl::Status CheckServing() const;
   // A request that may be queued, but for the memory that it needs.

@@ -1,5 +1,9 @@
 #include "engine/runtime/document_directory.h"
 
+#include <memory>
+#include <string>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace folio {
@@ -184,6 +188,65 @@ TEST_F(DocumentDirectoryTest, StatesAreCounted) {
   EXPECT_TRUE(directory_.Remove(a).ok());
   EXPECT_TRUE(directory_.Remove(b).ok());
   EXPECT_EQ(directory_.Count(), (DocumentCounts{1, 0, 0, 0}));
+}
+
+TEST(DocumentDirectoryChanges, AreToldOnceTheyCanBeSeen) {
+  std::vector<std::string> told;
+  std::unique_ptr<DocumentDirectory> directory;
+  DocumentLimits limits;
+  limits.on_change = [&](const DocumentHandle& handle) {
+    const auto info = directory->Get(handle);  // the mutex is free
+    told.push_back(info.ok() ? DocumentStateName(info->state) : "gone");
+  };
+  directory = std::make_unique<DocumentDirectory>(limits);
+  const DocumentHandle handle = directory->Create("d", {}, nullptr)->handle;
+  EXPECT_TRUE(directory->AddTokens(handle, 5).ok());
+  EXPECT_TRUE(directory->FinishUpload(handle).ok());
+  directory->SetProgress(handle, {.prefilled_tokens = 5});
+  directory->SetSaved(handle, int64_t{7});
+  EXPECT_TRUE(directory->Remove(handle).ok());
+  EXPECT_FALSE(directory->Remove(handle).ok());
+  EXPECT_EQ(told, (std::vector<std::string>{"uploading", "prefilling", "ready", "ready", "gone"}));
+}
+
+TEST(DocumentDirectoryPins, HoldNoMoreThanTheirPart) {
+  DocumentDirectory directory({.max_pinned_bytes = 100});
+  const auto stored = [&](const std::string& id, int64_t num_bytes) {
+    const DocumentHandle handle = directory.Create(id, {}, nullptr)->handle;
+    EXPECT_TRUE(directory.AddTokens(handle, 1).ok());
+    directory.SetSaved(handle, num_bytes);
+    return handle;
+  };
+  const auto pin = [&](const DocumentHandle& handle, bool pinned) {
+    return directory
+        .UpdateAttributes(handle,
+                          [&](DocumentAttributes* one) {
+                            one->pinned = pinned;
+                            one->labels["tried"] = "yes";
+                          })
+        .status();
+  };
+  const DocumentHandle a = stored("a", 60);
+  const DocumentHandle b = stored("b", 41);
+  const DocumentHandle c = stored("c", 40);
+  EXPECT_TRUE(pin(a, true).ok());
+  const absl::Status refused = pin(b, true);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
+  EXPECT_NE(refused.message().find("--store-bytes"), std::string::npos) << refused;
+  EXPECT_FALSE(directory.Get(b)->attributes.pinned);
+  EXPECT_TRUE(directory.Get(b)->attributes.labels.empty()) << "all of it or nothing";
+  EXPECT_TRUE(pin(c, true).ok());
+  EXPECT_TRUE(pin(c, true).ok()) << "it is already";
+  // One that grows; those that are not pinned may.
+  EXPECT_TRUE(directory.CheckPinned(c, 40).ok());
+  EXPECT_FALSE(directory.CheckPinned(c, 41).ok());
+  EXPECT_TRUE(directory.CheckPinned(b, 1000).ok());
+  EXPECT_TRUE(pin(a, false).ok());
+  EXPECT_TRUE(pin(b, true).ok());
+  EXPECT_TRUE(directory.Remove(c).ok());
+  EXPECT_FALSE(pin(a, true).ok());
+  EXPECT_TRUE(directory.Remove(b).ok());
+  EXPECT_TRUE(pin(a, true).ok());
 }
 
 }  // namespace

@@ -280,5 +280,33 @@ TEST_F(StoredDocuments, AttributesOutliveTheProcess) {
   EXPECT_EQ(engine_->ExpiredDocuments(), std::vector{book});
 }
 
+// Each takes about 5 MB, of 16.
+TEST_F(StoredDocuments, PinnedOnesLeaveHalfOfTheDiskToOthers) {
+  options_.store_bytes = int64_t{16} << 20;
+  Restart();
+  const auto pin = [this](const DocumentHandle& handle, bool pinned) {
+    return engine_->UpdateDocument(
+        handle, [&](DocumentAttributes* one) { one->pinned = pinned; },
+        [](const absl::Status& status) { EXPECT_TRUE(status.ok()) << status; });
+  };
+  const DocumentHandle first = UploadAndSave("first", "full");
+  ASSERT_TRUE(pin(first, true).ok());
+  const DocumentHandle second = UploadAndSave("second", "full", 50);
+  EXPECT_EQ(pin(second, true).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_FALSE(engine_->GetDocument("second")->attributes.pinned);
+  // One that is pinned before it has a size is not saved beyond that.
+  const DocumentHandle third = Open("third", "full");
+  ASSERT_TRUE(pin(third, true).ok());
+  Upload("third", "full", 100);
+  EXPECT_EQ(WaitUntilSaved("third").save_error.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Ask("third")->completed().has_value());
+  ASSERT_TRUE(pin(third, false).ok());
+  ASSERT_TRUE(engine_->SaveDocument(third).ok());
+  EXPECT_TRUE(WaitUntilSaved("third").saved) << WaitUntilSaved("third").save_error;
+  Restart();
+  EXPECT_EQ(pin(second, true).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(CachedTokens("first"), kDocumentTokens);
+}
+
 }  // namespace
 }  // namespace folio::test

@@ -1,5 +1,6 @@
 // Uploads of the real engine over restarts: they go on where they were saved last, and answer as if
 // nothing had happened.
+#include <future>
 #include <string>
 #include <thread>
 #include <vector>
@@ -236,6 +237,28 @@ TEST_F(StoredUploads, OnesThatAreDeletedOrFailLeaveNothing) {
   while (engine_->Stats().kv_reserved_bytes > 0) std::this_thread::yield();
   Restart();
   EXPECT_EQ(engine_->ListDocuments("", 10).size(), 0u);
+}
+
+TEST_F(StoredUploads, AttributesThatChangeBetweenTwoSavesAreKeptToo) {
+  const auto update = [this](const DocumentHandle& handle, const std::string& label) {
+    std::promise<absl::Status> done;
+    EXPECT_TRUE(engine_
+                    ->UpdateDocument(
+                        handle, [&](DocumentAttributes* one) { one->labels[label] = "x"; },
+                        [&](const absl::Status& status) { done.set_value(status); })
+                    .ok());
+    EXPECT_TRUE(done.get_future().get().ok());
+  };
+  const DocumentHandle handle = BeginAndLeave("book", "full");
+  update(handle, "between");
+  Restart();
+  EXPECT_TRUE(Info("book").attributes.labels.contains("between"));
+  update(handle, "not loaded");
+  GoOnToTheEnd("book");
+  update(handle, "late");
+  EXPECT_TRUE(WaitUntilSaved("book").saved);
+  Restart();
+  EXPECT_EQ(Info("book").attributes.labels.size(), 3u);
 }
 
 TEST_F(StoredUploads, AnUploadThatIsPausedIsNotPrefilledForTheSaver) {
