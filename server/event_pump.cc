@@ -22,6 +22,7 @@ class EventPump::Sink final : public EventSink {
 // One round of the pump thread; its vectors keep their memory from round to round.
 struct EventPump::Turn {
   Inbox events;
+  std::vector<std::shared_ptr<PumpTarget>> woken;
   bool ticks = false;
   std::vector<std::shared_ptr<PumpTarget>> targets;  // those that tick
   std::optional<absl::Status> stop_all;
@@ -91,6 +92,21 @@ void EventPump::Post(const std::shared_ptr<PumpTarget>& target, Event event) noe
   if (was_empty) wake_.NotifyOne();
 }
 
+void EventPump::Wake(const std::shared_ptr<PumpTarget>& target) noexcept {
+  bool was_empty;
+  {
+    MutexLock lock(&mu_);
+    was_empty = !HasWork();
+    if (target->failed_) return;
+    try {
+      woken_.push_back(target);
+    } catch (const std::bad_alloc&) {
+      Fail(target, OutOfMemory());
+    }
+  }
+  if (was_empty) wake_.NotifyOne();
+}
+
 void EventPump::Fail(const std::shared_ptr<PumpTarget>& target, const absl::Status& status) {
   if (target->failed_.exchange(true)) return;
   target->failure_ = status;
@@ -116,6 +132,7 @@ bool EventPump::Take(Turn* turn) {
   while (!HasWork() && (!nobody || registered_.empty()) && wake_.WaitUntil(&mu_, end)) {
   }
   turn->events.swap(inbox_);
+  turn->woken.swap(woken_);
   if (stop_all_.has_value()) turn->stop_all = std::exchange(stop_all_, std::nullopt);
   while (failed_ != nullptr) {
     std::shared_ptr<PumpTarget> next = std::move(failed_->next_failed_);
@@ -173,6 +190,10 @@ void EventPump::Main() {
     }
     turn.events.clear();
     const SteadyTime now = clock_();
+    for (const auto& target : turn.woken) {
+      if (!target->failed_) Run(target, [&] { target->Tick(now); });
+    }
+    turn.woken.clear();
     Tick(&turn, now);
     StopFailed(&turn);
     if (!turn.keeps_house || !housekeeping_) continue;

@@ -61,6 +61,9 @@ class EventPump {
   void Register(std::shared_ptr<PumpTarget> target);
   void Unregister(const std::shared_ptr<PumpTarget>& target);
 
+  // Ticks a target soon, once, registered or not. Without memory for it the target fails.
+  void Wake(const std::shared_ptr<PumpTarget>& target) noexcept;
+
   // Calls Stop on every registered target, soon.
   void StopAll(const absl::Status& status);
 
@@ -81,7 +84,8 @@ class EventPump {
   void Tick(Turn* turn, SteadyTime now);
   static void StopFailed(Turn* turn);
   bool HasWork() const FOLIO_REQUIRES(mu_) {
-    return ending_ || !inbox_.empty() || failed_ != nullptr || stop_all_.has_value();
+    return ending_ || !inbox_.empty() || !woken_.empty() || failed_ != nullptr ||
+           stop_all_.has_value();
   }
   // Waits for work and takes it; false when the pump is to end after this turn.
   bool Take(Turn* turn);
@@ -93,6 +97,7 @@ class EventPump {
   Mutex mu_;
   CondVar wake_;
   Inbox inbox_ FOLIO_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<PumpTarget>> woken_ FOLIO_GUARDED_BY(mu_);
   std::shared_ptr<PumpTarget> failed_ FOLIO_GUARDED_BY(mu_);  // the first of a chain
   std::set<std::shared_ptr<PumpTarget>> registered_ FOLIO_GUARDED_BY(mu_);
   std::optional<absl::Status> stop_all_ FOLIO_GUARDED_BY(mu_);

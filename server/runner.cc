@@ -228,6 +228,9 @@ absl::Status Runner::LoadModel() {
     engine.restore_attachment = [&s](const StoredText& stored, const Tokenizer& tokenizer) {
       return std::make_shared<DocumentUpload>(stored, s.context.ForUploads(tokenizer));
     };
+    engine.on_document_change = [&s](const DocumentHandle& document) {
+      s.context.watches.OnChange(document);
+    };
     FOLIO_ASSIGN_OR_RETURN(s.engine, s.factory(engine));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     s.metrics.OnModelLoaded(s.engine->info(), seconds.count());

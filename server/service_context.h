@@ -12,6 +12,7 @@
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
 #include "server/document_upload.h"
+#include "server/document_watches.h"
 #include "server/event_pump.h"
 #include "server/heartbeat.h"
 #include "server/liveness.h"
@@ -98,6 +99,7 @@ class ServiceContext {
   ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
   MemoryBudget memory;
   PromptPool pool;
+  DocumentWatches watches{&pump, [this] { return engine(); }};
   EventPump pump;
 
  private:

@@ -12,8 +12,6 @@
 namespace folio::server {
 namespace {
 
-constexpr std::chrono::milliseconds kInterval{100};
-
 // Only the newest matters to a slow reader.
 bool Merge(const v1::Document& from, v1::Document* into) {
   *into = from;
@@ -47,7 +45,7 @@ WatchCall::WatchCall(ServiceContext* context)
       writes_({.write = [this](const v1::Document* document) { StartWrite(document); },
                .finish = [this](grpc::Status status) { Finish(std::move(status)); },
                .merge = Merge}),
-      next_look_(arrived_) {}
+      next_progress_(arrived_) {}
 
 grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming) {
   if (grpc::Status loaded = context_->CheckLoaded(); !loaded.ok()) return loaded;
@@ -63,22 +61,33 @@ grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming
   }
   handle_ = document->handle;
   context_->pump.Register(shared_from_this());
+  context_->watches.Join(id_, shared_from_this());
   return grpc::Status::OK;
 }
 
 void WatchCall::Tick(SteadyTime now) {
-  if (now < next_look_ || writes_.final_code().has_value()) return;
-  next_look_ = now + kInterval;
-  Look();
+  if (!has_progress_ || now < next_progress_) return;
+  Tell(context_->engine()->GetDocument(id_), now);
 }
 
-void WatchCall::Look() {
-  const auto info = context_->engine()->GetDocument(id_);
+void WatchCall::OnDocument(const std::optional<DocumentInfo>& info, SteadyTime now) {
+  const bool progress = info.has_value() && info->handle == *handle_ &&
+                        info->state == told_state_ && info->saved == told_.saved() &&
+                        info->save_error.ok();
+  has_progress_ = progress && now < next_progress_;
+  if (!has_progress_) Tell(info, now);
+}
+
+void WatchCall::Tell(const std::optional<DocumentInfo>& info, SteadyTime now) {
+  if (writes_.final_code().has_value()) return;
+  has_progress_ = false;
   if (!info.has_value() || info->handle != *handle_) return writes_.Finish(NoDocument(id_));
   v1::Document document;
   ToProto(*info, &document);
   if (google::protobuf::util::MessageDifferencer::Equals(document, told_)) return;
   told_ = document;
+  told_state_ = info->state;
+  next_progress_ = now + kInterval;
   writes_.Push(std::move(document));
   if (IsLast(told_, until_saved_)) writes_.Finish(grpc::Status::OK);
 }
@@ -102,6 +111,7 @@ void WatchCall::OnDone() {
     context_->metrics->OnRpc("WatchDocument", code);
     LogRpc({"WatchDocument", code, id_, "", elapsed.count()});
   }).IgnoreError();
+  context_->watches.Leave(id_, self_);
   context_->pump.Unregister(self_);
   std::shared_ptr<WatchCall> last = std::move(self_);
   last->context_->streams.Remove();

@@ -11,7 +11,10 @@ namespace folio::testing {
 
 FakeEngine::FakeEngine(const EngineOptions& options)
     : max_context_tokens_(options.max_context_tokens),
-      directory_({options.max_documents, options.max_context_tokens, [this] { return NowUs(); }}) {
+      directory_({.max_documents = options.max_documents,
+                  .max_tokens = options.max_context_tokens,
+                  .now_us = [this] { return NowUs(); },
+                  .on_change = options.on_document_change}) {
   info_.model_name = "fake";
   info_.architecture = "LlamaForCausalLM";
   info_.weight_dtype = "fp32";

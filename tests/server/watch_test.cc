@@ -30,6 +30,12 @@ class Watch {
     if (!reader_->Read(&document)) return std::nullopt;
     return document;
   }
+  // The same while no time passes.
+  std::optional<v1::Document> NextNow() {
+    v1::Document document;
+    if (!reader_->Read(&document)) return std::nullopt;
+    return document;
+  }
   grpc::Status Finish() {
     while (Next().has_value()) continue;
     return reader_->Finish();
@@ -71,6 +77,29 @@ TEST(WatchDocument, TellsOfEachChangeUntilTheDocumentIsReady) {
   EXPECT_EQ(watch.Next(), std::nullopt);
   EXPECT_TRUE(watch.Finish().ok());
   EXPECT_TRUE(upload.Finish().ok());
+}
+
+TEST(WatchDocument, TellsOfAnotherStateAtOnceAndOfProgressNowAndThen) {
+  TestServer server;
+  server.engine().HoldPrefill();
+  Upload upload(server.channel());
+  upload.Header("book");
+  upload.Chunk(0, "abc");
+  upload.NextOf(v1::UploadDocumentEvent::kAck);
+  Watch watch(&server, "book");
+  EXPECT_EQ(watch.NextNow()->state(), v1::Document::STATE_UPLOADING);
+  upload.FinishUpload();
+  EXPECT_EQ(watch.NextNow()->state(), v1::Document::STATE_PREFILLING);
+  const int64_t total = server.engine().GetDocument("book")->known_tokens;
+  for (int64_t count = 1; count < total; ++count) {
+    server.engine().EmitToDocument("book",
+                                   PrefillEvent{.total_tokens = total, .processed_tokens = count});
+  }
+  EXPECT_EQ(watch.Next()->prefilled_tokens(), static_cast<uint64_t>(total - 1));
+  server.engine().EmitToDocument("book",
+                                 PrefillEvent{.total_tokens = total, .processed_tokens = total});
+  EXPECT_EQ(watch.NextNow()->state(), v1::Document::STATE_READY);
+  EXPECT_TRUE(watch.Finish().ok());
 }
 
 TEST(WatchDocument, OfAReadyDocumentEndsAtOnce) {
