@@ -1,11 +1,17 @@
 #include "engine/store/checksum.h"
 
+#include "engine/store/checksum_avx2.h"
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace folio {
 
 uint64_t Checksum(std::span<const std::byte> bytes, uint64_t seed) {
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (has_avx2) return ChecksumAvx2(bytes, seed);
+#endif
   return XXH3_64bits_withSeed(bytes.data(), bytes.size(), seed);
 }
 
