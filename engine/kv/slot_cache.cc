@@ -104,11 +104,14 @@ void SlotCache::Unpin(int64_t slice) {
   if (used_ > limit_) Evict();
 }
 
+void SlotCache::NoteScan(int64_t slice) { slots_[table_[slice]].scanned = true; }
+
 void SlotCache::CountUse(int64_t slice) {
   if (++uses_since_halving_ > kUsesPerHalving * limit_) HalveUses();
   uint8_t& uses = uses_[slice];
   if (uses == kMaxUses) return;
   const int32_t slot = table_[slice];
+  slots_[slot].scanned = false;
   const bool listed = slots_[slot].pins == 0;
   if (listed) Unlink(slot);
   ++uses;
@@ -135,10 +138,11 @@ void SlotCache::HalveUses() {
 void SlotCache::Link(int32_t slot) {
   const int uses = uses_[slots_[slot].slice];
   List& list = lists_[uses];
-  slots_[slot].previous = list.last;
-  slots_[slot].next = kEnd;
-  (list.last == kEnd ? list.first : slots_[list.last].next) = slot;
-  list.last = slot;
+  const bool leaves_first = uses == 0 && slots_[slot].scanned;
+  slots_[slot].previous = leaves_first ? kEnd : list.last;
+  slots_[slot].next = leaves_first ? list.first : kEnd;
+  (slots_[slot].previous == kEnd ? list.first : slots_[list.last].next) = slot;
+  (slots_[slot].next == kEnd ? list.last : slots_[slots_[slot].next].previous) = slot;
   fewest_uses_ = std::min(fewest_uses_, uses);
 }
 

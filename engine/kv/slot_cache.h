@@ -13,8 +13,9 @@ namespace folio {
 
 // Which slice is in which slot of a range of memory, and which one leaves it: the one that was used
 // least often, of those the one that came into the order first. Uses are counted while a slice is
-// away, too, and halved from time to time. Slices are numbered frame * slices_per_frame + slice.
-// Engine thread only.
+// away, too, and halved from time to time. What is only read by passes over everything leaves last
+// in, first out: the part of the rest that fits stays for the next pass (Chou and DeWitt 1985).
+// Slices are numbered frame * slices_per_frame + slice. Engine thread only.
 class SlotCache {
  public:
   // Room for max_slots of slot_bytes, of which SetLimit says how many are used. Errors:
@@ -39,6 +40,8 @@ class SlotCache {
   void Unpin(int64_t slice);
   // To be called for each use of a slice, once it has a slot.
   void CountUse(int64_t slice);
+  // Instead, where a pass over everything reads it. REQUIRES: pinned.
+  void NoteScan(int64_t slice);
 
   // At most so many slots hold slices from now on, as far as pinned ones allow; memory of the
   // others goes back to the system.
@@ -59,6 +62,7 @@ class SlotCache {
   struct Slot {
     int64_t slice = -1;
     int32_t pins = 0;
+    bool scanned = false;  // last, and not used otherwise since
     // Of the list of unpinned slots whose slices were used as often.
     int32_t previous = kEnd;
     int32_t next = kEnd;

@@ -109,6 +109,7 @@ void TierMover::Need(std::span<const SliceKey> slices) {
   Finish(&hinted_);
   pinned_.swap(hinted_.slices);
   const int64_t arrived = std::ssize(pinned_);
+  counts_.hinted += arrived;
   hinted_ = {};
   pinned_.reserve(pinned_.size() + slices.size());
   for (const SliceKey& key : slices) {
@@ -125,7 +126,7 @@ void TierMover::Need(std::span<const SliceKey> slices) {
   for (const SliceKey& key : slices) {
     ++Reader(key.reader).hits;
     if (slots_->Contains(NumberOf(key))) {
-      slots_->CountUse(NumberOf(key));
+      key.scanned ? slots_->NoteScan(NumberOf(key)) : slots_->CountUse(NumberOf(key));
     } else {
       pages_->MarkLost(key.frame);  // or no slot is left: the wave is larger than it may be
     }

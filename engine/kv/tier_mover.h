@@ -30,6 +30,7 @@ class TierMover final : public SliceSource {
   struct Counts {
     int64_t hits = 0;  // slices that were needed and in memory
     int64_t misses = 0;
+    int64_t hinted = 0;  // of them those whose reads had been started before
     int64_t bytes_in = 0;
     double seconds_waited = 0;
   };

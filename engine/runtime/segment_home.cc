@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <atomic>
 #include <tuple>
 #include <utility>
 
@@ -98,10 +98,24 @@ class SegmentHome::Segment final : public PageFile {
 
 // Shared with the readers, who may be late.
 struct SegmentHome::ReadState {
-  std::vector<SliceRead> reads;
-  std::vector<Place> places;           // [read]
-  std::vector<size_t> order;           // of reads, as they lie on disk
-  std::vector<absl::Status> statuses;  // [read]
+  struct Read {
+    PageFile* file;
+    int slice;
+    int page;
+    std::byte* to;
+    size_t number;  // in the order of whoever asked
+    bool operator<(const Read& other) const {
+      return std::tie(file, slice, page) < std::tie(other.file, other.slice, other.page);
+    }
+    bool follows(const Read& other) const {
+      return file == other.file && slice == other.slice && page == other.page + 1;
+    }
+  };
+  std::vector<Read> reads;                       // as they lie on disk
+  std::vector<size_t> run_begins;                // of reads that are one operation
+  std::atomic<size_t> next_run = 0;              // that no task has taken
+  std::vector<std::shared_ptr<PageFile>> files;  // stay until they are read
+  std::vector<absl::Status> statuses;            // by number
   Mutex mutex;
   CondVar changed;
   size_t num_left FOLIO_GUARDED_BY(mutex) = 0;  // tasks
@@ -176,15 +190,15 @@ std::shared_ptr<SegmentHome::Segment> SegmentHome::SegmentFor(uint64_t run) {
 
 void SegmentHome::StartWrite(FrameId frame, uint64_t run, std::vector<const std::byte*> slices) {
   // One that could not be written before has its place.
-  const auto at = places_.find(frame);
-  const bool is_new = at == places_.end();
+  Place& place = PlaceFor(frame);
+  const bool is_new = place.file == nullptr;
   const std::shared_ptr<Segment> segment =
-      is_new ? SegmentFor(run) : std::static_pointer_cast<Segment>(at->second.file);
-  const int page = is_new ? segment->num_pages : at->second.page;
+      is_new ? SegmentFor(run) : std::static_pointer_cast<Segment>(place.file);
+  const int page = is_new ? segment->num_pages : place.page;
   absl::Cleanup forget = [&] {
-    if (is_new) places_.erase(frame);
+    if (is_new) place = {};
   };
-  if (is_new) places_[frame] = {segment, page};
+  if (is_new) place = {segment, page};
   {
     // The writer needs no memory to say that it is done.
     MutexLock lock(&mutex_);
@@ -212,25 +226,32 @@ void SegmentHome::TakeWritten(bool wait, std::vector<Written>* written) {
   writing_ -= std::ssize(*written);
 }
 
-// A task reads a part of the order; it may hold several runs of slices that follow each other.
+// Tasks take runs of slices that follow each other until there are none: all end at the same time.
 std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> reads) {
   auto state = std::make_shared<ReadState>();
   const size_t count = reads.size();
-  state->reads = std::move(reads);
-  state->places.reserve(count);
-  for (const SliceRead& read : state->reads) state->places.push_back(places_.at(read.frame));
-  state->order.resize(count);
-  std::iota(state->order.begin(), state->order.end(), size_t{0});
-  const auto position = [&](size_t n) {
-    const Place& place = state->places[n];
-    return std::tuple(place.file.get(), state->reads[n].slice, place.page);
-  };
-  std::sort(state->order.begin(), state->order.end(),
-            [&](size_t a, size_t b) { return position(a) < position(b); });
+  state->reads.reserve(count);
+  for (const SliceRead& read : reads) {
+    const Place& place = PlaceOf(read.frame);
+    // Reads that follow each other are mostly of one file.
+    if (state->files.empty() || state->files.back() != place.file) {
+      state->files.push_back(place.file);
+    }
+    state->reads.push_back(
+        {place.file.get(), read.slice, place.page, read.to, state->reads.size()});
+  }
+  std::sort(state->reads.begin(), state->reads.end());
   state->statuses.resize(count);
-  const size_t readers = static_cast<size_t>(options_.num_readers);
-  const size_t per_task = std::max(kLeastTask, (count + readers - 1) / readers);
-  const size_t num_tasks = (count + per_task - 1) / per_task;
+  for (size_t n = 0; n < count; ++n) {
+    if (n > 0 && n - state->run_begins.back() < kMaxRun &&
+        state->reads[n].follows(state->reads[n - 1])) {
+      continue;
+    }
+    state->run_begins.push_back(n);
+  }
+  const size_t num_tasks =
+      std::min({static_cast<size_t>(options_.num_readers), state->run_begins.size(),
+                (count + kLeastTask - 1) / kLeastTask});
   {
     MutexLock lock(&state->mutex);
     state->num_left = num_tasks;
@@ -239,9 +260,12 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
   auto pending = std::make_unique<Reads>(state, options_.read_deadline);
   TaskThreads::Tasks tasks;
   for (size_t task = 0; task < num_tasks; ++task) {
-    const size_t begin = task * per_task;
-    tasks.push_back([this, state, begin, end = std::min(count, begin + per_task)] {
-      ReadPart(state.get(), begin, end);
+    tasks.push_back([state] {
+      const std::vector<size_t>& begins = state->run_begins;
+      for (size_t run; (run = state->next_run.fetch_add(1)) < begins.size();) {
+        const size_t end = run + 1 < begins.size() ? begins[run + 1] : state->reads.size();
+        ReadRun(state.get(), begins[run], end);
+      }
       state->EndTask();
     });
   }
@@ -249,53 +273,36 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
   return pending;
 }
 
-void SegmentHome::ReadPart(ReadState* state, size_t begin, size_t end) const {
-  const auto follows = [&](size_t a, size_t b) {
-    const Place& first = state->places[a];
-    const Place& second = state->places[b];
-    return first.file == second.file && state->reads[a].slice == state->reads[b].slice &&
-           first.page + 1 == second.page;
-  };
-  while (begin < end) {
-    size_t after = begin + 1;
-    while (after < end && after - begin < kMaxRun &&
-           follows(state->order[after - 1], state->order[after])) {
-      ++after;
-    }
-    ReadRun(state, begin, after);
-    begin = after;
-  }
-}
-
-void SegmentHome::ReadRun(ReadState* state, size_t begin, size_t end) const {
+void SegmentHome::ReadRun(ReadState* state, size_t begin, size_t end) {
   std::array<std::byte*, kMaxRun> to;
-  for (size_t n = begin; n < end; ++n) to[n - begin] = state->reads[state->order[n]].to;
-  const size_t first = state->order[begin];
-  const Place& place = state->places[first];
-  absl::Status status = StatusOf([&] {
-    return place.file->Read(state->reads[first].slice, place.page,
-                            std::span(to).first(end - begin));
-  });
+  for (size_t n = begin; n < end; ++n) to[n - begin] = state->reads[n].to;
+  const ReadState::Read& first = state->reads[begin];
+  absl::Status status = StatusOf(
+      [&] { return first.file->Read(first.slice, first.page, std::span(to).first(end - begin)); });
   if (status.ok()) return;
   if (end - begin == 1) {
-    state->statuses[first] = std::move(status);
+    state->statuses[first.number] = std::move(status);
     return;
   }
   // Those that can be read are.
   for (size_t n = begin; n < end; ++n) ReadRun(state, n, n + 1);
 }
 
+SegmentHome::Place& SegmentHome::PlaceFor(FrameId frame) {
+  const auto at = static_cast<size_t>(frame);
+  if (at >= places_.size()) places_.resize(at + 1);
+  return places_[at];
+}
+
 void SegmentHome::Adopt(FrameId frame, Place place) {
-  Place& at = places_[frame];
-  std::swap(at, place);
+  std::swap(PlaceFor(frame), place);
   if (auto* const segment = dynamic_cast<Segment*>(place.file.get())) FreePage(segment);
 }
 
 void SegmentHome::Free(FrameId frame) {
-  const auto at = places_.find(frame);
-  if (at == places_.end()) return;  // it was to be adopted, and there was no memory
-  const Place place = std::move(at->second);
-  places_.erase(at);
+  const auto at = static_cast<size_t>(frame);
+  if (at >= places_.size()) return;  // it was to be adopted, and there was no memory
+  const Place place = std::exchange(places_[at], {});
   if (auto* const segment = dynamic_cast<Segment*>(place.file.get())) FreePage(segment);
 }
 

@@ -54,7 +54,7 @@ class SegmentHome final : public PageHome {
   // From now on the page is read from there. REQUIRES: it was written, or never begun to be.
   void Adopt(FrameId frame, Place place);
   // REQUIRES: it was written or adopted.
-  const Place& PlaceOf(FrameId frame) const { return places_.at(frame); }
+  const Place& PlaceOf(FrameId frame) const { return places_.at(static_cast<size_t>(frame)); }
   // Waits until nothing is being read or written; false if something is at `time`.
   bool AwaitIdle(std::chrono::steady_clock::time_point time) {
     return readers_.AwaitIdle(time) && writer_.AwaitIdle(time);
@@ -71,17 +71,18 @@ class SegmentHome final : public PageHome {
 
   // The segment that grows behind the pages of a run.
   std::shared_ptr<Segment> SegmentFor(uint64_t run);
+  // Has room for the frame afterwards.
+  Place& PlaceFor(FrameId frame);
   // A page of it is needed no more.
   void FreePage(Segment* segment);
-  // On a reader's thread: a part of the order, and reads of it that follow each other on disk.
-  void ReadPart(ReadState* state, size_t begin, size_t end) const;
-  void ReadRun(ReadState* state, size_t begin, size_t end) const;
+  // On a reader's thread: reads that follow each other on disk.
+  static void ReadRun(ReadState* state, size_t begin, size_t end);
 
   FileSystem* const files_;
   const std::string directory_;
   const SegmentHomeOptions options_;
-  int64_t num_segments_ = 0;  // ever made
-  std::unordered_map<FrameId, Place> places_;
+  int64_t num_segments_ = 0;   // ever made
+  std::vector<Place> places_;  // [frame]; without a file: it has none
   std::unordered_map<uint64_t, std::shared_ptr<Segment>> growing_;  // by run
   int64_t writing_ = 0;
   // Orders of reads that were given up on and have not ended; shared with them.

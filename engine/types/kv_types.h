@@ -106,6 +106,8 @@ struct SliceKey {
   int layer = 0;
   int kv_head = 0;
   int reader = 0;  // the place in its step of the sequence that reads it
+  // By a pass over all pages: it is read again only after all the others.
+  bool scanned = false;
 };
 
 // In a slot table: the slice is in no slot.

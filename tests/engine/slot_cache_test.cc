@@ -59,6 +59,36 @@ TEST(SlotCache, OldUsesFade) {
   EXPECT_FALSE(cache->Contains(0)) << "60 uses long ago count for more than 600 of late";
 }
 
+// Passes over ten slices with room for six: two of them are worked on at a time.
+TEST(SlotCache, OfWhatIsOnlyScannedThePartThatFitsStays) {
+  const auto cache = MakeCache(6, 10);
+  int hits = 0;
+  for (int64_t n = 0; n < 50; n += 2) {
+    for (const int64_t slice : {n % 10, n % 10 + 1}) {
+      hits += cache->Contains(slice);
+      cache->Contains(slice) ? cache->Pin(slice) : static_cast<void>(cache->Take(slice));
+      cache->NoteScan(slice);
+    }
+    for (const int64_t slice : {n % 10, n % 10 + 1}) cache->Unpin(slice);
+  }
+  EXPECT_GE(hits, 16) << "four of ten in each pass but the first";
+}
+
+TEST(SlotCache, AScanLeavesBeforeWhatIsUsed) {
+  const auto cache = MakeCache(2, 10);
+  Put(cache.get(), 0, 1);
+  for (int64_t slice = 1; slice < 5; ++slice) {
+    ASSERT_TRUE(cache->Take(slice));
+    cache->NoteScan(slice);
+    cache->Unpin(slice);
+  }
+  EXPECT_TRUE(cache->Contains(0));
+  cache->CountUse(4);  // now it is used, too, and came later
+  Put(cache.get(), 5, 1);
+  EXPECT_FALSE(cache->Contains(0));
+  EXPECT_TRUE(cache->Contains(4));
+}
+
 TEST(SlotCache, WhatIsPinnedStays) {
   const auto cache = MakeCache(2, 10);
   ASSERT_TRUE(cache->Take(0));
@@ -126,7 +156,8 @@ TEST(SlotCache, RandomOperationsKeepItsInvariants) {
         }
         break;
       case 4:
-        if (cache->Contains(slice)) cache->CountUse(slice);
+        if (!cache->Contains(slice)) break;
+        pins[slice] > 0 && random() % 2 == 0 ? cache->NoteScan(slice) : cache->CountUse(slice);
         break;
       case 5:
         if (pins[slice] <= 1 && random() % 4 == 0) {

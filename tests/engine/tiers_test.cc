@@ -85,6 +85,33 @@ TEST_F(Tiers, ChunksOfSeveralPagesStayUntilTheyAreSummarised) {
   ExpectSameBits({"long_heads", {{"chunk_size", 32}}});
 }
 
+// Decodes of full attention: of each layer the first pages are read while the one before is worked
+// on, and what fits into memory is there again for the next token.
+TEST_F(Tiers, PassesOverEverythingAreReadAheadAndPartlyFound) {
+  const auto tokens = RandomTokens(kTokens, 64, 3);
+  Stream stream(tiered_, Plan({"full", {}}));
+  const auto feed = [&](int count) {
+    StepBatch batch;
+    batch.num_rows = count;
+    batch.slices.push_back(stream.Next(0, count));
+    const std::span<const int32_t> part(tokens.data() + stream.num_tokens(), count);
+    tiered_->transformer->Forward(batch, part, {});
+    stream.Done(count);
+  };
+  while (stream.num_tokens() < kTokens - kStep) feed(kStep);
+  for (int n = 0; n < 4; ++n) feed(1);
+  const TierMover::Counts before = tiered_->store->mover()->counts();
+  for (int n = 0; n < 8; ++n) feed(1);
+  const TierMover::Counts& after = tiered_->store->mover()->counts();
+  const int64_t hits = after.hits - before.hits;
+  const int64_t misses = after.misses - before.misses;
+  EXPECT_GT(hits, (hits + misses) / 10);
+  // Two layers of which each is several waves.
+  const int64_t wave = tiered_->store->slices()->wave_slices();
+  EXPECT_LE(misses - (after.hinted - before.hinted), 8 * wave);
+  EXPECT_GT(misses, 3 * 8 * wave);
+}
+
 TEST_F(Tiers, MemoryHoldsItsBudgetAndTheRestIsOnDisk) {
   const auto tokens = RandomTokens(kTokens, 64, 3);
   const AttentionPlan plan = Plan({"full", {}});

@@ -3,6 +3,13 @@
 #include <algorithm>
 
 namespace folio {
+namespace {
+
+// Of a wave of a pass over everything, and of the one that is read meanwhile: they stay in the
+// caches of the processor until they are used.
+constexpr int64_t kScanBytes = 4 << 20;
+
+}  // namespace
 
 void AttentionWaves::Run(std::span<const AttentionWorker::Block> blocks, SliceSource* slices,
                          WorkerPool* pool, const float* qkv, float* out) {
@@ -13,15 +20,15 @@ void AttentionWaves::Run(std::span<const AttentionWorker::Block> blocks, SliceSo
     workers_[n].Begin(blocks[n], qkv);
     workers_[n].BeginPass(0);
   });
-  for (pass_ = 0; !Done(); ++pass_) {
+  for (pass_ = 0; pass_ < NumPasses(); ++pass_) {
     ListItems();
     size_t begin = 0;
     do {
-      const auto most = static_cast<size_t>(std::max<int64_t>(1, slices->wave_slices()));
-      const size_t end = std::min(items_.size(), begin + most);
+      const size_t end = WaveEnd(begin, *slices);
       ListKeys(begin, end, &wave_);
       slices->Need(wave_);
-      ListKeys(end, std::min(items_.size(), end + most), &hint_);
+      if (pass_ == 0 && begin == 0) first_wave_ = wave_;
+      ListHint(end, *slices);
       slices->Hint(hint_);
       pool->ParallelFor(std::ssize(blocks),
                         [&](int64_t n, int) { VisitBefore(end, &workers_[n], out); });
@@ -30,9 +37,10 @@ void AttentionWaves::Run(std::span<const AttentionWorker::Block> blocks, SliceSo
   }
 }
 
-bool AttentionWaves::Done() const {
-  return std::none_of(workers_.begin(), workers_.begin() + static_cast<std::ptrdiff_t>(num_blocks_),
-                      [&](const AttentionWorker& worker) { return Takes(worker); });
+int AttentionWaves::NumPasses() const {
+  int passes = 0;
+  for (size_t n = 0; n < num_blocks_; ++n) passes = std::max(passes, workers_[n].num_passes());
+  return passes;
 }
 
 // A worker goes on to its next pass, or finishes, as soon as it can: to wake all threads once more
@@ -56,7 +64,7 @@ void AttentionWaves::ListItems() {
     if (!Takes(worker)) continue;
     const AttentionWorker::Block& block = worker.block();
     for (const int64_t page : worker.pages()) {
-      items_.push_back({block.context, page, block.kv_head});
+      items_.push_back({block.context, page, block.kv_head, worker.scans()});
     }
   }
   std::sort(items_.begin(), items_.end());
@@ -69,7 +77,32 @@ void AttentionWaves::ListKeys(size_t begin, size_t end, std::vector<SliceKey>* k
   for (size_t n = begin; n < end; ++n) {
     const Item& item = items_[n];
     const SequenceSlice& slice = *item.context->slice;
-    keys->push_back({slice.pages[item.page - slice.first_page], layer, item.kv_head, slice.reader});
+    keys->push_back({slice.pages[item.page - slice.first_page], layer, item.kv_head, slice.reader,
+                     item.scanned});
+  }
+}
+
+size_t AttentionWaves::WaveEnd(size_t begin, const SliceSource& slices) const {
+  if (begin == items_.size()) return begin;
+  int64_t most = slices.wave_slices();
+  if (items_[begin].scanned) {
+    // Half of what may be asked for: the other half of memory stays as it is for the next pass.
+    most = std::min(most / 2, kScanBytes / items_[begin].context->geometry().slice_bytes());
+  }
+  return std::min(items_.size(), begin + static_cast<size_t>(std::max<int64_t>(1, most)));
+}
+
+// The next wave; behind the last one of a layer what its first one has read, of the next layer:
+// passes over everything begin alike in all of them.
+void AttentionWaves::ListHint(size_t end, const SliceSource& slices) {
+  ListKeys(end, WaveEnd(end, slices), &hint_);
+  const AttentionWorker::Block& block = workers_[0].block();
+  const bool is_last = end == items_.size() && pass_ + 1 == NumPasses();
+  if (!is_last || block.layer + 1 == block.context->geometry().num_layers) return;
+  for (SliceKey key : first_wave_) {
+    if (!key.scanned) continue;
+    ++key.layer;
+    hint_.push_back(key);
   }
 }
 

@@ -26,17 +26,23 @@ class AttentionWaves {
     const CpuAttentionContext* context;
     int64_t page;
     int kv_head;
-    bool operator==(const Item&) const = default;
+    bool scanned;  // by nothing else
+    auto place() const { return std::tie(context, page, kv_head); }
+    bool operator==(const Item& other) const { return place() == other.place(); }
     bool operator<(const Item& other) const {
-      return std::tie(context, page, kv_head) < std::tie(other.context, other.page, other.kv_head);
+      return place() != other.place() ? place() < other.place() : scanned < other.scanned;
     }
   };
   // Whether a block has the pass that is worked on; all plans have at least one.
   bool Takes(const AttentionWorker& worker) const { return pass_ < worker.num_passes(); }
-  bool Done() const;
+  int NumPasses() const;
   void ListItems();
   // Keys of items [begin, end).
   void ListKeys(size_t begin, size_t end, std::vector<SliceKey>* keys) const;
+  // The item up to which the wave goes that starts with item `begin`.
+  size_t WaveEnd(size_t begin, const SliceSource& slices) const;
+  // What will be asked for after item `end` of the pass, most likely.
+  void ListHint(size_t end, const SliceSource& slices);
   // The page up to which a block may read once all items before item `end` are in memory.
   int64_t EndFor(const AttentionWorker::Block& block, size_t end) const;
 
@@ -49,6 +55,7 @@ class AttentionWaves {
   std::vector<Item> items_;
   std::vector<SliceKey> wave_;
   std::vector<SliceKey> hint_;
+  std::vector<SliceKey> first_wave_;  // of the layer, if it is scanned
 };
 
 }  // namespace folio

@@ -41,6 +41,12 @@ class AttentionWorker {
   void BeginPass(int pass);
   // Pages of the sequence that the pass reads, ascending; they may have been written in this step.
   std::span<const int64_t> pages() const { return pages_; }
+  // They are all that the pass may see: it chooses none.
+  bool scans() const {
+    using Keys = AttentionStage::Keys;
+    return stage().keys == Keys::kContext ||
+           (stage().keys == Keys::kTopTokens && !passes_[pass_].reads_tokens);
+  }
   // Visits those of its pages before `end` that were not visited yet. REQUIRES: in memory.
   void VisitBefore(int64_t end);
   void EndPass();
