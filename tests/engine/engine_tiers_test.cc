@@ -262,6 +262,26 @@ TEST_F(EngineTiers, AReceiptSaysWhatWasReadFromDisk) {
   EXPECT_GT(receipt.disk_wait_seconds, 0);
 }
 
+TEST_F(EngineTiers, AReceiptSaysWhatItsOwnRequestHasRead) {
+  constexpr int kTokens = 50;
+  GenerateSpec large = Question(Upload("book", 3));
+  GenerateSpec small = Question({});
+  large.stop.max_new_tokens = small.stop.max_new_tokens = kTokens;
+  const auto sinks = {std::make_shared<Recorder>(), std::make_shared<Recorder>()};
+  ASSERT_TRUE(engine_->Submit(large, *sinks.begin()).ok());
+  ASSERT_TRUE(engine_->Submit(small, *(sinks.end() - 1)).ok());
+  std::vector<int64_t> slices;
+  for (const auto& sink : sinks) {
+    sink->WaitForEnd();
+    ASSERT_TRUE(sink->completed().has_value()) << sink->status();
+    const MemoryReceipt receipt = sink->completed()->memory;
+    slices.push_back(receipt.slice_hits + receipt.slice_misses);
+  }
+  constexpr int64_t kPages = (5 + kTokens + 15) / 16;
+  EXPECT_GT(slices[0], kTokens * kDocumentTokens / 16 * 16);
+  EXPECT_LE(slices[1], kTokens * kPages * 16);
+}
+
 TEST_F(EngineTiers, ADiskThatTakesNothingIsTheDocumentsErrorWithItsReason) {
   std::filesystem::remove_all(PagesDirectory());  // every file that is to be made fails
   const AttentionSpec full = *engine_->ResolveAttention({{"full", {}}, {}}, {});

@@ -1,4 +1,7 @@
 // Stored documents on the engine thread: how they come back into memory, and when.
+#include <functional>
+#include <future>
+
 #include "tests/engine/stored_loop_fixture.h"
 
 namespace folio::test {
@@ -138,6 +141,142 @@ TEST_F(Completing, LeavesOutWhatHasNoRoomOrIsGone) {
   EXPECT_TRUE(directory_->Remove(handles[0]).ok());
   loop_->documents().Delete(handles[0], absl::NotFoundError("deleted"));
   RunUntil([&] { return store_->reserved_bytes() == 0; });
+}
+
+// On disk there is room for the caches of two documents.
+class DroppingCaches : public StoredLoop {
+ protected:
+  DroppingCaches() {
+    UploadAndSave("a", kTokens);
+    UploadAndSave("b", kTokens);
+    quota_bytes_ = keeper_->usage().bytes.total() + (20 << 10);  // and the text of a third
+    Restart();
+  }
+  void Update(const std::string& id, const std::function<void(DocumentAttributes*)>& change) {
+    std::promise<void> done;
+    keeper_->UpdateAttributes(Info(id).handle, change, [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  static void SetUsedLater(DocumentAttributes* attributes) {
+    attributes->last_used_us = int64_t{1} << 60;
+  }
+  // Of those whose cache is on disk.
+  std::string Stored() const {
+    std::string ids;
+    for (const auto& manifest : keeper_->List()) {
+      if (!manifest->renditions.empty()) ids += manifest->id;
+    }
+    return ids;
+  }
+};
+
+TEST_F(DroppingCaches, TheOneThatWasUsedLongestAgoGoes) {
+  UploadAndSave("c", kTokens);
+  EXPECT_EQ(Stored(), "bc");
+  EXPECT_EQ(Ask("a"), 0);
+}
+
+TEST_F(DroppingCaches, AUseCounts) {
+  Update("a", SetUsedLater);
+  UploadAndSave("c", kTokens);
+  EXPECT_EQ(Stored(), "ac");
+}
+
+TEST_F(DroppingCaches, WhatIsInMemoryStays) {
+  EXPECT_EQ(Ask("a"), kTokens);
+  UploadAndSave("c", kTokens);
+  EXPECT_EQ(Stored(), "ac");
+  EXPECT_EQ(Ask("a"), kTokens);
+}
+
+TEST_F(DroppingCaches, WhatIsPinnedStays) {
+  Update("a", [](DocumentAttributes* one) { one->pinned = true; });
+  Update("b", SetUsedLater);
+  UploadAndSave("c", kTokens);
+  EXPECT_EQ(Stored(), "ac");
+}
+
+class Receipts : public StoredLoop {
+ protected:
+  static constexpr int64_t kPage = 4096;  // of 16 tokens
+};
+
+TEST_F(Receipts, SayWhatIsTheQuestionsOwnAndWhatItShares) {
+  UploadAndSave("book", kTokens);  // 20 pages, and one that is not full
+  EXPECT_EQ(Info("book").disk_kv_bytes, 20 * kPage);
+  EXPECT_EQ(Info("book").device_kv_bytes, kPage);
+  EXPECT_EQ(Info("book").summary_bytes, 0);
+  const auto answer = Submit("book", 100);  // 6 full pages more; the last of all is not
+  RunUntil([&] { return answer->ended(); });
+  ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+  const MemoryReceipt receipt = answer->completed()->memory;
+  EXPECT_EQ(receipt.shared_kv_bytes, 20 * kPage);
+  EXPECT_EQ(receipt.disk_kv_bytes_peak, 6 * kPage);
+  EXPECT_EQ(receipt.device_kv_bytes_peak, kPage);
+}
+
+TEST_F(Receipts, SayWhatSummariesAndPendingQueriesTake) {
+  UploadAndSave("book", kTokens, "long_heads");
+  const CacheLayout layout = store_->LayoutOf(PlanFor(Attention("long_heads"), Model()), kTokens);
+  EXPECT_GT(layout.num_summaries, 0);
+  EXPECT_GT(layout.num_pending_queries, 0);
+  EXPECT_EQ(Info("book").summary_bytes,
+            layout.num_summaries * FramePool::RoundedBytes(kGeometry.summary_frame_bytes()) +
+                layout.num_pending_queries * FramePool::RoundedBytes(kGeometry.frame_bytes()));
+}
+
+class WaitingForTheDisk : public StoredLoop {
+ protected:
+  // Its pages leave memory for another one's once it is saved, or read.
+  void MakeSmall() {
+    home_pages_ = kTokens / 16 + 10;
+    Restart();
+  }
+  // What the keeper says is not heard yet.
+  void BeginToRead(const std::string& id) {
+    MakeSmall();
+    UploadAndSave(id, kTokens);
+    Restart();
+    Submit(id);
+    WaitUntil([&] { return loop_->documents().Find(Info(id).handle) != nullptr; });
+    loop_->RunStep();
+    EXPECT_TRUE(loop_->documents().moves_something());
+    EXPECT_TRUE(loop_->Cancel(last_id_, absl::CancelledError("enough")));
+  }
+  void AskForMuch() {
+    const auto answer = SubmitPrompt(kTokens - 50, 3);
+    loop_->RunStep();
+    loop_->RunStep();
+    EXPECT_FALSE(answer->ended()) << answer->status();
+    RunUntil([&] { return answer->ended(); });
+    EXPECT_TRUE(answer->completed().has_value()) << answer->status();
+  }
+};
+
+TEST_F(WaitingForTheDisk, ARequestIsNotRefusedWhileADocumentIsBeingSaved) {
+  MakeSmall();
+  Upload("book", kTokens);
+  while (!loop_->documents().moves_something() || Info("book").state != DocumentState::kReady) {
+    loop_->RunStep();  // what the keeper says is not heard
+  }
+  AskForMuch();
+  EXPECT_TRUE(Info("book").saved);
+}
+
+TEST_F(WaitingForTheDisk, ARequestIsNotRefusedWhileADocumentIsBeingRead) {
+  BeginToRead("book");
+  AskForMuch();
+}
+
+TEST_F(WaitingForTheDisk, AnUploadIsNotRefusedWhileADocumentIsBeingRead) {
+  BeginToRead("book");
+  Upload("other", kTokens - 50);
+  loop_->RunStep();
+  EXPECT_TRUE(Info("other").short_of_room) << Info("other").error;
+  RunUntil([&] { return Info("other").prefilled_tokens == kTokens - 50; });
 }
 
 }  // namespace
