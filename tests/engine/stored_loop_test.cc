@@ -275,7 +275,7 @@ TEST_F(WaitingForTheDisk, AnUploadIsNotRefusedWhileADocumentIsBeingRead) {
   BeginToRead("book");
   Upload("other", kTokens - 50);
   loop_->RunStep();
-  EXPECT_TRUE(Info("other").short_of_room) << Info("other").error;
+  ASSERT_TRUE(Info("other").short_of_room) << Info("other").error;
   RunUntil([&] { return Info("other").prefilled_tokens == kTokens - 50; });
 }
 
