@@ -9,6 +9,7 @@
 #include "engine/attention/attention_registry.h"
 #include "engine/attention/visible_keys.h"
 #include "engine/base/half.h"
+#include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -19,6 +20,8 @@ constexpr int64_t kGrowth = 512;
 // Steps before a measurement: a backend may prepare what it repeats.
 constexpr int kWarmUp = 3;
 constexpr int32_t kToken = 3;
+// In steps of it a sample is turned: a line of keys.
+constexpr int64_t kLineBytes = 64;
 
 double Now() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -27,26 +30,59 @@ double Now() {
 
 }  // namespace
 
+absl::Status BenchStreams::MakeSample(int64_t bytes, DType dtype, BufferOf<float>* sample) {
+  if (!sample->empty()) return absl::OkStatus();
+  std::vector<float> values(bytes / 4);
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  for (float& value : values) {
+    value = normal(random);
+    if (dtype != DType::kBf16) continue;
+    const uint32_t pair = uint32_t{FloatToBf16(value)} << 16 | FloatToBf16(normal(random));
+    std::memcpy(&value, &pair, sizeof(value));
+  }
+  FOLIO_ASSIGN_OR_RETURN(*sample, BufferOf<float>::CopyOf(model_->backend->memory(), values));
+  return absl::OkStatus();
+}
+
+void BenchStreams::CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes,
+                              std::byte* to) {
+  Memory* const memory = model_->backend->memory();
+  const auto* const from = reinterpret_cast<const std::byte*>(sample.data()) + begin;
+  int64_t turn = 0;
+  if (content_ == Content::kVaried) {
+    turn = static_cast<int64_t>(SplitMix64(++num_copies_) % (bytes / kLineBytes)) * kLineBytes;
+  }
+  memory->Copy(to, from + turn, bytes - turn);
+  if (turn > 0) memory->Copy(to + bytes - turn, from, turn);
+}
+
 absl::Status BenchStreams::FillFrames(const FrameMemory& memory, std::span<const FrameId> frames,
                                       DType dtype, BufferOf<float>* sample) {
-  if (sample->empty()) {
-    std::vector<float> values(memory.frame_bytes / 4);
-    std::mt19937 random(1);
-    std::normal_distribution<float> normal;
-    for (float& value : values) {
-      value = normal(random);
-      if (dtype != DType::kBf16) continue;
-      const uint32_t pair = uint32_t{FloatToBf16(value)} << 16 | FloatToBf16(normal(random));
-      std::memcpy(&value, &pair, sizeof(value));
-    }
-    FOLIO_ASSIGN_OR_RETURN(*sample, BufferOf<float>::CopyOf(model_->backend->memory(), values));
-  }
-  for (FrameId frame : frames) {
-    model_->backend->memory()->Copy(memory.Frame(frame),
-                                    reinterpret_cast<const std::byte*>(sample->data()),
-                                    memory.frame_bytes);
+  FOLIO_RETURN_IF_ERROR(MakeSample(memory.frame_bytes, dtype, sample));
+  for (const FrameId frame : frames) {
+    CopySample(*sample, 0, memory.frame_bytes, memory.Frame(frame));
   }
   return absl::OkStatus();
+}
+
+absl::Status BenchStreams::FillSlots(const SequenceKv& kv, int64_t first_page) {
+  const KvStore& store = *model_->store;
+  const KvGeometry& g = store.geometry();
+  FOLIO_RETURN_IF_ERROR(MakeSample(g.frame_bytes(), g.dtype, &kv_sample_));
+  for (size_t n = first_page - kv.first_page; n < kv.pages.size(); ++n) {
+    for (int slice = 0; slice < g.num_slices(); ++slice) {
+      CopySample(kv_sample_, slice * g.slice_bytes(), g.slice_bytes(),
+                 store.page_memory().Slice(kv.pages[n], slice));
+    }
+  }
+  return absl::OkStatus();
+}
+
+int32_t BenchStreams::TokenAt(int64_t position) const {
+  if (content_ == Content::kSame) return kToken;
+  const auto vocab = static_cast<uint64_t>(model_->config.shape.vocab_size);
+  return static_cast<int32_t>(SplitMix64(static_cast<uint64_t>(position) + 1) % vocab);
 }
 
 absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t depth,
@@ -64,10 +100,16 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
           absl::StrCat("a depth of ", depth, " tokens does not fit the KV cache"));
     }
     store.Trim(stream->plan, n + count, &stream->kv);
+    if (!store.tiered()) continue;
+    FOLIO_RETURN_IF_ERROR(FillSlots(stream->kv, n / store.geometry().page_tokens));
+    store.Seal(stream->plan, n + count, &stream->kv);
+    store.EndStep();
   }
   const SequenceKv& kv = stream->kv;
   const DType dtype = store.geometry().dtype;
-  FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.pages, dtype, &kv_sample_));
+  if (!store.tiered()) {
+    FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.pages, dtype, &kv_sample_));
+  }
   FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.sinks, dtype, &kv_sample_));
   FOLIO_RETURN_IF_ERROR(
       FillFrames(store.summary_memory(), kv.summaries, DType::kF32, &summary_sample_));
@@ -98,15 +140,20 @@ absl::Status BenchStreams::Step(std::span<const int> streams, int count) {
     slice.pending_queries = stream.kv.pending_queries;
     FOLIO_RETURN_IF_ERROR(model_->transformer->Reserve(slice, batch.slices.size() == 1));
     batch.num_rows += count;
+    for (int n = 0; n < count; ++n) batch.tokens.push_back(TokenAt(stream.position + n));
     batch.logits.emplace_back().row = batch.num_rows - 1;
   }
-  batch.tokens.assign(batch.num_rows, kToken);
   std::vector<Sample> samples;
   model_->transformer->Run(batch, &samples);
+  model_->store->EndStep();
   for (const int index : streams) {
     Stream& stream = *streams_[index];
     stream.position += count;
+    model_->store->Seal(stream.plan, stream.position, &stream.kv);
     model_->store->Trim(stream.plan, stream.position, &stream.kv);
+    if (model_->store->HasLostPages(stream.kv)) {
+      return absl::DataLossError("a page of the cache cannot be read any more");
+    }
   }
   return model_->transformer->status();
 }

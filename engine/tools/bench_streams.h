@@ -15,7 +15,11 @@ namespace folio {
 // and values, which costs the same as a real document and takes seconds instead of hours.
 class BenchStreams {
  public:
-  explicit BenchStreams(LoadedModel* model) : model_(model) {}
+  // The same token and the same chunks again and again; or others each time, so that no step reads
+  // what the one before has read.
+  enum class Content { kSame, kVaried };
+  explicit BenchStreams(LoadedModel* model, Content content = Content::kSame)
+      : model_(model), content_(content) {}
   ~BenchStreams() { Clear(); }
 
   // A stream of `depth` stored tokens whose prompt has prompt_tokens. Errors: INVALID_ARGUMENT for
@@ -47,10 +51,18 @@ class BenchStreams {
     SequenceKv kv;
     int64_t position = 0;
   };
+  absl::Status MakeSample(int64_t bytes, DType dtype, BufferOf<float>* sample);
+  // Bytes [begin, begin + bytes) of the sample, turned by a part of them each time if varied.
+  void CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes, std::byte* to);
   absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
                           BufferOf<float>* sample);
+  // Pages of the stream that lie in slots, from this one on.
+  absl::Status FillSlots(const SequenceKv& kv, int64_t first_page);
+  int32_t TokenAt(int64_t position) const;
 
   LoadedModel* const model_;
+  const Content content_;
+  uint64_t num_copies_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;
   // One frame of random numbers each, where the cache lies.
   BufferOf<float> kv_sample_;

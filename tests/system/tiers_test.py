@@ -8,6 +8,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools" / "tiers")]
 import larger  # noqa: E402
+import synthetic  # noqa: E402
 from running_server import RunningServer  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
@@ -36,6 +37,16 @@ class TiersTest(unittest.TestCase):
             self.assertEqual(documents.disk_bytes(), 0)
             self.assertEqual(server.stop(), 0)
             self.assertFalse((self.directory / "kv" / "pages").exists())
+
+    def test_synthetic_caches_are_read_from_disk_as_they_are_missed(self):
+        for strategy in ("long_heads", "full"):
+            with self.subTest(strategy):
+                directory = self.directory / strategy
+                directory.mkdir()
+                disk = synthetic.on_disk(BIN, directory, TOKENS, MEMORY_BYTES, f"--strategy={strategy}", model=larger.MODEL)
+                self.assertGreater(disk["misses"], 0)
+                self.assertEqual(disk["missed_bytes"], disk["misses"] * disk["slice_bytes"])
+                self.assertGreater(disk["stored_bytes"], 2 * MEMORY_BYTES)
 
     def assert_refused(self, message, *flags):
         server = RunningServer(BIN, larger.MODEL, *flags)

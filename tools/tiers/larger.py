@@ -14,10 +14,8 @@ FACT = f" The pass key is {KEY}. Remember it. {KEY} is the pass key. "
 QUESTION = "What is the pass key? The pass key is"
 MEMORY_BYTES = (64 + 68) * MIB  # for pages, and for the chunk summaries of LONG tokens, which stay in memory
 BESIDE_BYTES = 128 * MIB  # weights, activations, tokens, the program
-LEAST_PREFILL, LEAST_DECODE, LEAST_STREAM = 0.7, 0.9, 0.85
-# To prefill half a million tokens takes hours where each token reads all before it: those are asked of a shorter text.
-LONG, SHORT = 524_288, 32_768
-SHORT_MEMORY_BYTES = 16 * MIB
+LEAST_PREFILL, LEAST_DECODE = 0.7, 0.9
+LONG = 524_288
 CHOOSING = "long_heads"
 READING_ALL = ["full", "lm_infinite:top_tokens=5,top_from_layer=0"]
 ANSWER_TOKENS = 200
@@ -128,17 +126,3 @@ def measure(bin_dir, directory, _limits):
     figures = (f"{LONG} tokens, {on_disk / MIB:.0f} MiB on disk, {MEMORY_BYTES // MIB} MiB of memory, half of it chunk summaries: prefill {prefill:.2f} "
                f"(goal {LEAST_PREFILL}), decode {decode:.2f} (goal {LEAST_DECODE}) of the speed in memory")
     return report("larger", figures, faults)
-
-
-def measure_stream(bin_dir, directory, limits):
-    faults = []
-    with Documents(bin_dir, directory, SHORT, SHORT_MEMORY_BYTES) as documents:
-        for strategy in READING_ALL:
-            faults += documents.faults_of(strategy, finds_key=False)
-        rate = documents.read_rate("full")
-        faults += documents.resident_faults()
-    share = rate / limits.read
-    if share < LEAST_STREAM:
-        faults.append(f"less than {LEAST_STREAM} of the read rate")
-    return report("stream", f"{SHORT} tokens, full attention: {rate / 1e9:.2f} GB/s, {share:.2f} of the read rate "
-                            f"(goal {LEAST_STREAM})", faults)

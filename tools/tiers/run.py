@@ -18,8 +18,11 @@ import model  # noqa: E402
 import policy  # noqa: E402
 import restart  # noqa: E402
 import save  # noqa: E402
+import stream  # noqa: E402
+import synthetic  # noqa: E402
 
-ROWS = {"larger": larger.measure, "stream": larger.measure_stream, "policy": policy.measure, "restart": restart.measure,
+ROWS = {"larger": larger.measure, "stream": stream.measure, "cold": synthetic.measure_cold,
+        "beyond": synthetic.measure_beyond, "policy": policy.measure, "restart": restart.measure,
         "save": save.measure, "crash": crash.measure, "model": model.measure, "estimate": estimate.measure}
 
 
