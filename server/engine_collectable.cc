@@ -78,7 +78,7 @@ class EngineGauges final : public prometheus::Collectable {
   }
   void CollectDocuments(const DocumentCounts& counts) const FOLIO_REQUIRES(mu_);
   void CollectMemory(const Engine& engine, const EngineStats& stats) const FOLIO_REQUIRES(mu_);
-  void CollectDisk(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
+  void CollectSlices(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
   void CollectStore(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
   void CollectTokens(const EngineStats& stats) const FOLIO_REQUIRES(mu_);
 
@@ -97,22 +97,22 @@ void EngineGauges::CollectMemory(const Engine& engine, const EngineStats& stats)
   const double capacity = static_cast<double>(stats.kv_capacity_bytes);
   families_->push_back(
       Family("folio_kv_cache_usage_ratio", "Reserved share of the tier.", MetricType::Gauge));
-  const bool tiered = stats.kv_memory_bytes > 0;
+  const bool tiered = stats.home != Tier::kDevice;
   const double memory = tiered ? static_cast<double>(stats.kv_memory_bytes) : capacity;
-  const double disk_used = static_cast<double>(stats.disk_used_bytes);
-  const std::string counted = tiered ? "disk" : "device";
+  const double home_used = static_cast<double>(stats.home_used_bytes);
+  const std::string counted = !tiered ? "device" : stats.home == Tier::kHost ? "host" : "disk";
   Add(&families_->back(), capacity > 0 ? reserved / capacity : 0, {{"tier", counted}});
   families_->push_back(Family("folio_kv_cache_bytes", "Bytes of KV cache.", MetricType::Gauge));
   Add(&families_->back(), used, {{"tier", "device"}, {"state", "used"}});
   Add(&families_->back(), reserved, {{"tier", counted}, {"state", "reserved"}});
-  if (tiered) Add(&families_->back(), disk_used, {{"tier", "disk"}, {"state", "used"}});
+  if (tiered) Add(&families_->back(), home_used, {{"tier", counted}, {"state", "used"}});
   families_->push_back(
       Family("folio_kv_cache_capacity_bytes", "KV cache budget.", MetricType::Gauge));
   Add(&families_->back(), memory, {{"tier", "device"}});
   if (tiered) {
-    Add(&families_->back(), capacity, {{"tier", "disk"}});
-    CollectDisk(stats);
-    CollectStore(stats);
+    Add(&families_->back(), capacity, {{"tier", counted}});
+    CollectSlices(stats);
+    if (stats.stores_documents) CollectStore(stats);
   }
   families_->push_back(Family("folio_memory_bytes", "Memory by component.", MetricType::Gauge));
   Add(&families_->back(), static_cast<double>(engine.info().weight_bytes),
@@ -122,15 +122,23 @@ void EngineGauges::CollectMemory(const Engine& engine, const EngineStats& stats)
       {{"component", "chunk_summaries"}});
 }
 
-void EngineGauges::CollectDisk(const EngineStats& stats) const {
+void EngineGauges::CollectSlices(const EngineStats& stats) const {
   families_->push_back(Family("folio_kv_slices_total",
-                              "Slices of KV pages that attention has read; missed: from disk.",
+                              "Slices of KV pages that attention has read; missed: from disk, or "
+                              "from the host's memory.",
                               MetricType::Counter));
   Add(&families_->back(), static_cast<double>(stats.slice_hits), {{"result", "hit"}});
   Add(&families_->back(), static_cast<double>(stats.slice_misses), {{"result", "miss"}});
+  if (stats.home == Tier::kHost) {
+    families_->push_back(Family("folio_kv_host_read_bytes_total",
+                                "Bytes of KV pages brought from the host's memory to the device.",
+                                MetricType::Counter));
+    Add(&families_->back(), static_cast<double>(stats.home_read_bytes), {});
+    return;
+  }
   families_->push_back(Family("folio_kv_disk_read_bytes_total", "Bytes of KV pages read from disk.",
                               MetricType::Counter));
-  Add(&families_->back(), static_cast<double>(stats.disk_read_bytes), {});
+  Add(&families_->back(), static_cast<double>(stats.home_read_bytes), {});
   families_->push_back(Family("folio_kv_disk_wait_seconds_total",
                               "Time that steps have waited for KV pages.", MetricType::Counter));
   Add(&families_->back(), stats.disk_wait_seconds, {});

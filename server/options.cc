@@ -40,6 +40,12 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
                   "KV cache budget, like 8GiB; 0: 70 % of free memory, on a GPU 95 %")
       ->check(CLI::NonNegativeNumber)
       ->transform(kSize);
+  app->add_option(
+         "--kv-host-bytes", engine->kv_host_bytes,
+         "With a GPU: pinned memory of the host, like 200GiB, where complete KV pages lie; "
+         "the GPU keeps what it reads of them. 0: all pages lie on the GPU")
+      ->check(CLI::NonNegativeNumber)
+      ->transform(kSize);
   app->add_option("--kv-dir", engine->kv_dir,
                   "Directory of this server alone: KV pages that find no room in memory, and "
                   "documents that outlive the process");

@@ -296,12 +296,14 @@ void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {
 
 void ToProto(const MemoryReceipt& receipt, v1::MemoryReceipt* out) {
   out->set_device_kv_bytes_peak(static_cast<uint64_t>(receipt.device_kv_bytes_peak));
+  out->set_host_kv_bytes_peak(static_cast<uint64_t>(receipt.host_kv_bytes_peak));
   out->set_disk_kv_bytes_peak(static_cast<uint64_t>(receipt.disk_kv_bytes_peak));
   out->set_shared_kv_bytes(static_cast<uint64_t>(receipt.shared_kv_bytes));
   out->set_summary_bytes_peak(static_cast<uint64_t>(receipt.summary_bytes_peak));
   out->set_attended_tokens_mean(receipt.attended_tokens_mean);
   out->set_slice_hits(static_cast<uint64_t>(receipt.slice_hits));
   out->set_slice_misses(static_cast<uint64_t>(receipt.slice_misses));
+  out->set_host_read_bytes(static_cast<uint64_t>(receipt.host_read_bytes));
   out->set_disk_read_bytes(static_cast<uint64_t>(receipt.disk_read_bytes));
   out->set_disk_wait_seconds(receipt.disk_wait_seconds);
 }
@@ -315,6 +317,7 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   *document->mutable_strategy() = ToProto(info.attention.strategy);
   *document->mutable_position() = ToProto(info.attention.position);
   document->set_device_kv_bytes(static_cast<uint64_t>(info.device_kv_bytes));
+  document->set_host_kv_bytes(static_cast<uint64_t>(info.host_kv_bytes));
   document->set_disk_kv_bytes(static_cast<uint64_t>(info.disk_kv_bytes));
   document->set_summary_bytes(static_cast<uint64_t>(info.summary_bytes));
   document->set_saved(info.saved);

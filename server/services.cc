@@ -72,12 +72,12 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   kv->set_tier("device");
   kv->set_used_bytes(stats.kv_used_bytes + stats.summary_used_bytes);
   kv->set_capacity_bytes(stats.kv_capacity_bytes);
-  if (stats.kv_memory_bytes > 0) {
+  if (stats.home != Tier::kDevice) {
     kv->set_capacity_bytes(stats.kv_memory_bytes);
-    v1::KvUsage* disk = response->add_kv();
-    disk->set_tier("disk");
-    disk->set_used_bytes(stats.disk_used_bytes);
-    disk->set_capacity_bytes(stats.kv_capacity_bytes);
+    v1::KvUsage* home = response->add_kv();
+    home->set_tier(stats.home == Tier::kHost ? "host" : "disk");
+    home->set_used_bytes(stats.home_used_bytes);
+    home->set_capacity_bytes(stats.kv_capacity_bytes);
   }
   response->set_num_requests_running(stats.running);
   response->set_num_requests_waiting(stats.waiting);

@@ -7,6 +7,9 @@ import json
 import sys
 
 
+ALL_ON_DEVICE = " (all on the device)"
+
+
 def read(paths):
     """{(stage, name): line}; a later line replaces an earlier one, but nothing replaces a success."""
     found = {}
@@ -37,6 +40,15 @@ class Figures:
         return None if a is None or not b else a / b
 
 
+def tier_goal(f, name, goal):
+    """A step that brings what is not on the device, beside the step with all of it there and a plain copy of those bytes."""
+    at = f"tiers/decode/{name}/131072"
+    seconds, alone = f.get(at, "step_seconds"), f.get(at + ALL_ON_DEVICE, "step_seconds")
+    brought, rate = f.get(at, "host_bytes"), f.get(at, "host_copy_bytes_per_s")
+    ratio = seconds / (alone + brought / rate) if seconds and alone and rate and brought is not None else None
+    return f"decode at 128k, {name}, an eighth on the device: times all there + copy of what is missing, at most", goal, ratio
+
+
 # What is asked of the backend: at least a figure, but for seconds.
 def goals(f):
     def tokens(name):
@@ -60,6 +72,9 @@ def goals(f):
         ("prefill of 32k and 128 tokens, LongHeads: times transformers", 5,
          f.ratio(("transformers/prefill/32768", "seconds_with_128_tokens"),
                  ("prefill/long_heads/32768", "seconds_with_128_tokens"))),
+        *(tier_goal(f, name, goal) for name, goal in (("long_heads", 1.15), ("long_heads_group", 1.15), ("full", 1 / 0.85))),
+        *((f"prefill at 256k, {name}, an eighth on the device: readings of the text per step, at most", 1,
+           f.get(f"tiers/prefill/{name}/262144", "reads_of_text")) for name in ("long_heads", "full")),
         ("process start to serving, synthetic 7B: seconds, at most", 20, ready),
     ]
 

@@ -36,6 +36,9 @@ namespace {
 // By tier.
 std::string FormatMemory(const v1::MemoryReceipt& memory) {
   std::string text = FormatBytes(memory.device_kv_bytes_peak());
+  if (memory.host_kv_bytes_peak() > 0) {
+    absl::StrAppend(&text, " and ", FormatBytes(memory.host_kv_bytes_peak()), " on the host");
+  }
   if (memory.disk_kv_bytes_peak() > 0) {
     absl::StrAppend(&text, " and ", FormatBytes(memory.disk_kv_bytes_peak()), " on disk");
   }
@@ -61,9 +64,11 @@ std::string FormatSummary(const v1::Completed& completed) {
       FormatMemory(memory));
   if (const uint64_t slices = memory.slice_hits() + memory.slice_misses(); slices > 0) {
     absl::StrAppendFormat(
-        &line, "; %s read from disk, %.0f %% of slices were in memory",
-        FormatBytes(memory.disk_read_bytes()),
-        100.0 * static_cast<double>(memory.slice_hits()) / static_cast<double>(slices));
+        &line, "; %s read from %s, %.0f %% of slices were %s",
+        FormatBytes(memory.host_read_bytes() + memory.disk_read_bytes()),
+        memory.host_read_bytes() > 0 ? "the host" : "disk",
+        100.0 * static_cast<double>(memory.slice_hits()) / static_cast<double>(slices),
+        memory.host_read_bytes() > 0 ? "on the device" : "in memory");
   }
   return line;
 }
@@ -74,7 +79,9 @@ std::string FormatEstimate(const v1::EstimateResponse& estimate) {
                                      client::MethodName(estimate.strategy()));
   absl::StrAppend(&text, "KV: ", FormatMemory(estimate.memory()), "\n");
   const v1::MemoryReceipt& document = estimate.document_memory();
-  if (document.device_kv_bytes_peak() + document.disk_kv_bytes_peak() > 0) {
+  if (document.device_kv_bytes_peak() + document.host_kv_bytes_peak() +
+          document.disk_kv_bytes_peak() >
+      0) {
     absl::StrAppend(
         &text, "KV of the document, to be prefilled or read first: ", FormatMemory(document), "\n");
   }

@@ -11,6 +11,7 @@
 #include "engine/base/memory.h"
 #include "engine/tensor/tensor_view.h"
 #include "engine/types/attention_plan.h"
+#include "engine/types/host_tier.h"
 #include "engine/types/kv_types.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/position.h"
@@ -38,6 +39,9 @@ struct AttentionSetup {
   // Null: all slices are in memory. Attend asks it for what it reads; what other verbs read and
   // write lies in pages that have not left memory yet.
   SliceSource* slices = nullptr;
+  // With a HostTier [page]: the frame in which a page lies when a step starts, or ~page where it is
+  // at home. Null: each page lies in the frame of its number.
+  const FrameId* page_places = nullptr;
   // Of the checkpoint; plans may bring their own.
   Rotary rotary;
   // ALiBi: what is subtracted from a logit per token of distance, one per query head; else empty.
@@ -62,6 +66,9 @@ class Backend {
   // Where activations, weights' vectors, the KV cache and everything else that verbs are given
   // lies. Lives as long as the backend.
   virtual Memory* memory() = 0;
+
+  // The host's memory below that of a device; null: there is nothing below memory().
+  virtual HostTier* host_tier() { return nullptr; }
 
   // Not OK once the device has failed: what verbs gave since then means nothing, and nothing will
   // work again in this process. Checked after every step.

@@ -35,6 +35,11 @@ class ProcessMemory final : public Memory {
   void Write(std::byte* to, const void* host, int64_t bytes) override {
     std::memcpy(to, host, bytes);
   }
+  void ReadPieces(std::span<const Piece> pieces) override {
+    for (const Piece& piece : pieces) {
+      std::memcpy(piece.to, piece.from, static_cast<size_t>(piece.bytes));
+    }
+  }
   std::span<const float> Read(const float* from, int64_t count) override {
     return {from, static_cast<size_t>(count)};
   }

@@ -29,6 +29,13 @@ class Memory {
 
   virtual void Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void Write(std::byte* to, const void* host, int64_t bytes) = 0;
+  // Copies to the host; all are there when this returns.
+  struct Piece {
+    std::byte* to = nullptr;
+    const std::byte* from = nullptr;
+    int64_t bytes = 0;
+  };
+  virtual void ReadPieces(std::span<const Piece> pieces) = 0;
   // The values as the host can read them, valid until the next call.
   virtual std::span<const float> Read(const float* from, int64_t count) = 0;
 };

@@ -18,6 +18,10 @@ int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // Slices that a step reads at a time at least, and as many on their way.
 constexpr int64_t kLeastWave = 32;
 
+// Of the memory of a device with a tier below it: one part in so many is for frames, the rest for
+// slices of pages that are at home.
+constexpr int64_t kFrameShare = 4;
+
 void AddRefs(Frames* pool, const std::vector<FrameId>& frames) {
   for (FrameId id : frames) pool->AddRef(id, true);
 }
@@ -38,22 +42,27 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geome
                                                          int64_t memory_bytes, Memory* memory,
                                                          const KvTiers& tiers) {
   std::unique_ptr<KvStore> store(new KvStore(geometry, memory_bytes));
-  FOLIO_RETURN_IF_ERROR(store->CreatePools(memory));
+  store->memory_ = memory;
+  if (tiers.host != nullptr) {
+    FOLIO_RETURN_IF_ERROR(store->CreateHosted(memory, tiers));
+    return store;
+  }
+  FOLIO_RETURN_IF_ERROR(store->CreatePools(memory, memory_bytes, memory_bytes));
   if (tiers.home != nullptr) FOLIO_RETURN_IF_ERROR(store->CreateTiers(memory, tiers));
   return store;
 }
 
-absl::Status KvStore::CreatePools(Memory* memory) {
+absl::Status KvStore::CreatePools(Memory* memory, int64_t frame_bytes, int64_t paged_bytes) {
   page_bytes_ = FramePool::RoundedBytes(geometry_.frame_bytes());
-  if (memory_bytes_ < page_bytes_) {
-    return absl::InvalidArgumentError(absl::StrCat("the KV budget of ", memory_bytes_,
+  if (frame_bytes < page_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat("the KV budget of ", frame_bytes,
                                                    " bytes is smaller than one page of ",
                                                    page_bytes_, " bytes; raise --kv-bytes"));
   }
   FOLIO_ASSIGN_OR_RETURN(
-      frames_, FramePool::Create(memory, geometry_.frame_bytes(), memory_bytes_ / page_bytes_));
+      frames_, FramePool::Create(memory, geometry_.frame_bytes(), frame_bytes / page_bytes_));
   const int64_t num_summaries =
-      SummaryPoolBytes(geometry_, memory_bytes_, memory->commits_at_once()) /
+      SummaryPoolBytes(geometry_, paged_bytes, memory->commits_at_once()) /
       FramePool::RoundedBytes(geometry_.summary_frame_bytes());
   FOLIO_ASSIGN_OR_RETURN(summaries_,
                          FramePool::Create(memory, geometry_.summary_frame_bytes(), num_summaries));
@@ -91,6 +100,41 @@ absl::Status KvStore::CreateTiers(Memory* memory, const KvTiers& tiers) {
   return absl::OkStatus();
 }
 
+absl::Status KvStore::CreateHosted(Memory* memory, const KvTiers& tiers) {
+  page_bytes_ = FramePool::RoundedBytes(geometry_.frame_bytes());
+  const int num_slices = geometry_.num_slices();
+  const int64_t step_bytes = (CeilDiv(tiers.step_tokens, geometry_.page_tokens) + 1) * page_bytes_;
+  const int64_t frame_bytes =
+      std::max(step_bytes + page_bytes_, memory_bytes_ / kFrameShare / page_bytes_ * page_bytes_);
+  const int64_t least_cache = kLeastWave * geometry_.slice_bytes();
+  if (memory_bytes_ < frame_bytes + least_cache) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the KV budget of ", memory_bytes_, " bytes holds not even one step: ", step_bytes,
+        " bytes of pages that are written, a page of ", page_bytes_, " and ", least_cache,
+        " of slices that are read; raise --kv-bytes or lower --step-tokens"));
+  }
+  const int64_t max_pages = tiers.home_bytes / page_bytes_;
+  if (max_pages < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("--kv-host-bytes of ", tiers.home_bytes,
+                                                   " is smaller than one page of ", page_bytes_,
+                                                   " bytes"));
+  }
+  FOLIO_RETURN_IF_ERROR(CreatePools(memory, frame_bytes, max_pages * page_bytes_));
+  FOLIO_RETURN_IF_ERROR(tiers.host->Setup({.max_pages = max_pages,
+                                           .page_bytes = page_bytes_,
+                                           .slice_bytes = geometry_.slice_bytes(),
+                                           .slices_per_page = num_slices,
+                                           .slices_per_layer = geometry_.num_kv_heads,
+                                           .cache_bytes = memory_bytes_ - frame_bytes,
+                                           .max_readers = tiers.step_tokens}));
+  host_tier_ = tiers.host;
+  hosted_ = std::make_unique<HostedPages>(frames_.get(), tiers.host, max_pages);
+  pages_ = hosted_.get();
+  holdable_bytes_ = frame_bytes - step_bytes;
+  capacity_bytes_ = max_pages * page_bytes_;
+  return absl::OkStatus();
+}
+
 int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_bytes,
                                   bool commits_at_once) {
   const int64_t frame_bytes = FramePool::RoundedBytes(geometry.summary_frame_bytes());
@@ -105,18 +149,18 @@ int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_b
 
 int64_t KvStore::Charge(const Needs& needs) const {
   const int64_t summary_bytes = needs.summaries * summaries_->frame_bytes();
+  const bool own_pool = num_summary_frames_ > 0;
+  int64_t bytes = (needs.pages + needs.frames) * page_bytes_ + (own_pool ? 0 : summary_bytes);
   if (tiered()) {
-    const int64_t held =
-        needs.open_pages * page_bytes_ + needs.frames * frames_->frame_bytes() + summary_bytes;
+    const int64_t held = needs.open_pages * page_bytes_ + needs.frames * frames_->frame_bytes() +
+                         (own_pool ? 0 : summary_bytes);
     const double share =
         static_cast<double>(capacity_bytes_) / static_cast<double>(holdable_bytes_);
-    return std::max(needs.pages * page_bytes_,
-                    static_cast<int64_t>(std::ceil(static_cast<double>(held) * share)));
+    bytes = std::max(needs.pages * page_bytes_,
+                     static_cast<int64_t>(std::ceil(static_cast<double>(held) * share)));
   }
-  const int64_t frame_bytes = (needs.pages + needs.frames) * page_bytes_;
-  if (num_summary_frames_ == 0) return frame_bytes + summary_bytes;
-  const int64_t share = capacity_bytes_ / num_summary_frames_ + 1;
-  return std::max(frame_bytes, needs.summaries * share);
+  if (!own_pool) return bytes;
+  return std::max(bytes, needs.summaries * (capacity_bytes_ / num_summary_frames_ + 1));
 }
 
 int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,
@@ -151,7 +195,7 @@ bool KvStore::Reserve(int64_t bytes) {
 void KvStore::Unreserve(int64_t bytes) { reserved_bytes_ -= bytes; }
 
 absl::Status KvStore::WhyFull() const {
-  if (tiered() && !tiered_->home_error().ok()) {
+  if (tiered_ != nullptr && !tiered_->home_error().ok()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "pages that cannot be written to disk fill the memory: ", tiered_->home_error().message()));
   }
@@ -218,7 +262,7 @@ absl::Status KvStore::ExtendFrames(const AttentionPlan& plan, int64_t num_tokens
 }
 
 void KvStore::FitSlots() {
-  if (!tiered()) return;
+  if (tiered_ == nullptr) return;
   const int64_t held = frames_->used_bytes() + summaries_->used_bytes();
   bool tried = false;
   do {
@@ -258,7 +302,8 @@ absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, Ado
   kv->pages.reserve(layout.end_page - layout.first_page);
   kv->first_page = kv->open_page = layout.first_page;
   for (; kv->open_page < layout.open_page; ++kv->open_page) {
-    const FrameId frame = tiered_->AllocateAtHome();
+    const FrameId frame =
+        hosted_ != nullptr ? hosted_->AllocateAtHome() : tiered_->AllocateAtHome();
     if (frame == kNoFrame) return WhyFull();
     kv->pages.push_back(frame);
     adopt(frame, kv->open_page);
@@ -281,14 +326,14 @@ void KvStore::Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv
   const int64_t end = LayoutOf(plan, num_tokens).open_page;
   if (kv->open_page >= end) return;
   if (kv->run == 0) kv->run = ++next_run_;
-  tiered_->SetRun(kv->run);
+  if (tiered_ != nullptr) tiered_->SetRun(kv->run);
   for (; kv->open_page < end; ++kv->open_page) {
-    tiered_->Seal(kv->pages[kv->open_page - kv->first_page]);
+    pages_->Seal(kv->pages[kv->open_page - kv->first_page]);
   }
 }
 
 void KvStore::EndStep() {
-  if (!tiered()) return;
+  if (tiered_ == nullptr) return;
   mover_->EndStep();
   tiered_->NoteWritten(false);
 }
@@ -337,7 +382,7 @@ void KvStore::Release(SequenceKv* kv) {
 }
 
 SliceMemory KvStore::page_memory() const {
-  if (!tiered()) {
+  if (tiered_ == nullptr) {
     return {.base = frames_->memory().base,
             .frame_bytes = frames_->frame_bytes(),
             .slice_bytes = geometry_.slice_bytes()};

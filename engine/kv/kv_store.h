@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/kv/frame_pool.h"
+#include "engine/kv/hosted_pages.h"
 #include "engine/kv/page_home.h"
 #include "engine/kv/slot_cache.h"
 #include "engine/kv/tier_mover.h"
@@ -53,8 +54,10 @@ struct CacheLayout {
 
 // What a sequence takes of the cache.
 struct KvFootprint {
-  // Of its own: pages that stay in memory, with the sinks; and those that lie in the second tier.
+  // Of its own: pages that stay in memory, with the sinks; and those that lie in the second tier,
+  // which is one of the two.
   int64_t device_bytes = 0;
+  int64_t host_bytes = 0;
   int64_t disk_bytes = 0;
   // Pages of the sequence that it was forked from.
   int64_t shared_bytes = 0;
@@ -64,9 +67,11 @@ struct KvFootprint {
   bool operator==(const KvFootprint&) const = default;
 };
 
-// A second tier, for pages.
+// A second tier, for pages: files below the memory of the host, or the memory of the host below
+// that of a device. Borrowed; at most one of them.
 struct KvTiers {
-  PageHome* home = nullptr;  // borrowed
+  PageHome* home = nullptr;
+  HostTier* host = nullptr;
   int64_t home_bytes = 0;
   int step_tokens = 0;  // rows of a step, at most
 };
@@ -75,7 +80,8 @@ struct KvTiers {
 // reserved before it is used: the frames of what was admitted are there. Pages, sinks and pending
 // queries are frames of one pool, summaries of another; nothing of a sequence lies outside of them.
 // With a second tier pages lie there, and in memory as far as its budget goes beside what cannot
-// leave it. The only place where frames are allocated, shared, copied and freed. Engine thread
+// leave it: on a device, one part of the budget is for what stays, the other for the device's cache
+// of slices. The only place where frames are allocated, shared, copied and freed. Engine thread
 // only, except the const functions of the geometry.
 class KvStore {
  public:
@@ -106,8 +112,9 @@ class KvStore {
 
   CacheLayout LayoutOf(const AttentionPlan& plan, int64_t num_tokens) const;
   // The frames of num_tokens tokens that were computed before: of sealed pages `adopt` says where
-  // the home has them, the rest is in memory, to be filled by the caller. Errors:
-  // RESOURCE_EXHAUSTED, and `kv` is empty. REQUIRES: a second tier; `kv` is empty; reserved bytes.
+  // the home has them, the rest is in memory, to be filled by the caller, as are sealed pages where
+  // the home is the host's memory. Errors: RESOURCE_EXHAUSTED, and `kv` is empty. REQUIRES: a
+  // second tier; `kv` is empty; reserved bytes.
   using AdoptPage = absl::FunctionRef<void(FrameId frame, int64_t page)>;
   absl::Status Restore(const AttentionPlan& plan, int64_t num_tokens, AdoptPage adopt,
                        SequenceKv* kv);
@@ -117,7 +124,7 @@ class KvStore {
   // The step is finished: what it brought into memory may leave again. To be called after each
   // step, before anything else.
   void EndStep();
-  bool has_lost_pages() const { return tiered() && tiered_->num_lost() > 0; }
+  bool has_lost_pages() const { return tiered_ != nullptr && tiered_->num_lost() > 0; }
   // Whether a page of the sequence can no longer be read. What was computed from it means nothing.
   bool HasLostPages(const SequenceKv& kv) const;
 
@@ -144,10 +151,20 @@ class KvStore {
   const KvGeometry& geometry() const { return geometry_; }
   SliceMemory page_memory() const;
   FrameMemory frame_memory() const { return frames_->memory(); }
-  // Null: all pages are in memory.
+  // HostedPages::places; null: each page lies in the frame of its number.
+  const FrameId* page_places() const { return hosted_ ? hosted_->places() : nullptr; }
+  // Null: the home is not the host's memory.
+  HostTier* host_tier() const { return host_tier_; }
+  // Where frames and pages lie that have not left it.
+  Memory* memory() const { return memory_; }
+  // Null: all pages are in memory, or the device brings slices by itself.
   SliceSource* slices() { return mover_.get(); }
-  const TierMover* mover() const { return mover_.get(); }
-  bool tiered() const { return tiered_ != nullptr; }
+  // Where pages go that leave memory: kDevice if they do not.
+  Tier home() const;
+  bool tiered() const { return home() != Tier::kDevice; }
+  // Of all steps, and of one sequence in the step that was finished last.
+  SliceReads reads() const;
+  SliceReads ReadsOf(int reader) const;
   int64_t memory_bytes() const { return memory_bytes_; }
   FrameMemory summary_memory() const { return summaries_->memory(); }
   // What Reserve can give: of memory or, with a second tier, of that.
@@ -165,8 +182,10 @@ class KvStore {
         pending_rows_(geometry),
         memory_bytes_(memory_bytes),
         capacity_bytes_(memory_bytes) {}
-  absl::Status CreatePools(Memory* memory);
+  // Frames take frame_bytes; summaries stand for pages of paged_bytes.
+  absl::Status CreatePools(Memory* memory, int64_t frame_bytes, int64_t paged_bytes);
   absl::Status CreateTiers(Memory* memory, const KvTiers& tiers);
+  absl::Status CreateHosted(Memory* memory, const KvTiers& tiers);
 
   // RESOURCE_EXHAUSTED: there is no frame, and why.
   absl::Status WhyFull() const;
@@ -203,6 +222,7 @@ class KvStore {
   const KvGeometry geometry_;
   const PendingRows pending_rows_;
   const int64_t memory_bytes_;
+  Memory* memory_ = nullptr;
   int64_t capacity_bytes_;
   // Tiers: of memory_bytes_ what sequences can hold beside what a step of all of them needs.
   int64_t holdable_bytes_ = 0;
@@ -216,7 +236,9 @@ class KvStore {
   std::unique_ptr<SlotCache> slots_;
   std::unique_ptr<TieredPages> tiered_;
   std::unique_ptr<TierMover> mover_;
-  Frames* pages_ = nullptr;  // tiered_ or frames_
+  HostTier* host_tier_ = nullptr;
+  std::unique_ptr<HostedPages> hosted_;
+  Frames* pages_ = nullptr;  // tiered_, hosted_ or frames_
 };
 
 }  // namespace folio

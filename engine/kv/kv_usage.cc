@@ -6,20 +6,38 @@
 namespace folio {
 
 int64_t KvStore::used_page_bytes() const {
-  return frames_->used_bytes() + (tiered() ? slots_->used_slots() * slots_->slot_bytes() : 0);
+  return frames_->used_bytes() + (slots_ ? slots_->used_slots() * slots_->slot_bytes() : 0);
 }
 
 int64_t KvStore::used_home_bytes() const {
-  return tiered() ? tiered_->home_frames() * page_bytes_ : 0;
+  if (hosted_ != nullptr) return hosted_->home_pages() * page_bytes_;
+  return tiered_ != nullptr ? tiered_->home_frames() * page_bytes_ : 0;
+}
+
+Tier KvStore::home() const {
+  if (hosted_ != nullptr) return Tier::kHost;
+  return tiered_ != nullptr ? Tier::kDisk : Tier::kDevice;
+}
+
+SliceReads KvStore::reads() const {
+  if (hosted_ != nullptr) return host_tier_->counts();
+  return mover_ != nullptr ? mover_->counts() : SliceReads{};
+}
+
+SliceReads KvStore::ReadsOf(int reader) const {
+  if (hosted_ != nullptr) return host_tier_->CountsOf(reader);
+  return mover_ != nullptr ? mover_->CountsOf(reader) : SliceReads{};
 }
 
 KvFootprint KvStore::FootprintOf(const FrameCounts& frames) const {
   const int64_t num_own = frames.pages - frames.shared_pages;
-  const int64_t num_disk =
+  const int64_t num_home =
       tiered() ? std::clamp<int64_t>(frames.sealed_pages - frames.shared_pages, 0, num_own) : 0;
+  const int64_t home_bytes = num_home * page_bytes_;
   return {
-      .device_bytes = (num_own - num_disk) * page_bytes_ + frames.sinks * frames_->frame_bytes(),
-      .disk_bytes = num_disk * page_bytes_,
+      .device_bytes = (num_own - num_home) * page_bytes_ + frames.sinks * frames_->frame_bytes(),
+      .host_bytes = hosted_ != nullptr ? home_bytes : 0,
+      .disk_bytes = tiered_ != nullptr ? home_bytes : 0,
       .shared_bytes = frames.shared_pages * page_bytes_,
       .summary_bytes = frames.summaries * summaries_->frame_bytes() +
                        frames.pending_queries * frames_->frame_bytes()};
@@ -53,6 +71,7 @@ KvFootprint KvStore::LargestFootprint(const AttentionPlan& plan, const Growth& g
   const auto add = [&](int64_t num_tokens) {
     const KvFootprint at = FootprintAt(plan, num_tokens, growth.shared_tokens);
     largest.device_bytes = std::max(largest.device_bytes, at.device_bytes);
+    largest.host_bytes = std::max(largest.host_bytes, at.host_bytes);
     largest.disk_bytes = std::max(largest.disk_bytes, at.disk_bytes);
     largest.shared_bytes = std::max(largest.shared_bytes, at.shared_bytes);
     largest.summary_bytes = std::max(largest.summary_bytes, at.summary_bytes);

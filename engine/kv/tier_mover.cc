@@ -45,7 +45,7 @@ TierMover::Batch TierMover::Start(std::span<const SliceKey> slices, bool all) {
     if (!slots_->Contains(slice)) break;
     batch.slices.push_back(slice);
     batch.frames.push_back(key.frame);
-    Counts& reader = Reader(key.reader);
+    SliceReads& reader = Reader(key.reader);
     ++reader.misses;
     --reader.hits;  // Need counts it as one
     reads.push_back({key.frame, key.layer * kv_heads_ + key.kv_head, slots_->At(slice)});
@@ -84,15 +84,15 @@ void TierMover::GiveUp(Batch* batch) {
   late_.push_back({batch->slices, std::move(batch->frames), std::move(batch->reads)});
 }
 
-TierMover::Counts& TierMover::Reader(int reader) {
+SliceReads& TierMover::Reader(int reader) {
   const auto at = static_cast<size_t>(reader);
   if (at >= readers_.size()) readers_.resize(at + 1);
   return readers_[at];
 }
 
-TierMover::Counts TierMover::CountsOf(int reader) const {
+SliceReads TierMover::CountsOf(int reader) const {
   const auto at = static_cast<size_t>(reader);
-  Counts counts = at < last_readers_.size() ? last_readers_[at] : Counts{};
+  SliceReads counts = at < last_readers_.size() ? last_readers_[at] : SliceReads{};
   counts.bytes_in = counts.misses * slots_->slot_bytes();
   counts.seconds_waited = last_seconds_waited_;
   return counts;
@@ -144,7 +144,7 @@ void TierMover::EndStep() {
   for (const int64_t slice : hinted_.slices) slots_->Unpin(slice);
   hinted_ = {};
   readers_.swap(last_readers_);
-  std::fill(readers_.begin(), readers_.end(), Counts{});
+  std::fill(readers_.begin(), readers_.end(), SliceReads{});
   last_seconds_waited_ = std::exchange(step_seconds_waited_, 0);
   std::erase_if(late_, [&](const Batch& batch) {
     if (!batch.reads->done()) return false;

@@ -27,16 +27,9 @@ class TierMover final : public SliceSource {
   // The step is finished: nothing that it needed is needed any more.
   void EndStep();
 
-  struct Counts {
-    int64_t hits = 0;  // slices that were needed and in memory
-    int64_t misses = 0;
-    int64_t hinted = 0;  // of them those whose reads had been started before
-    int64_t bytes_in = 0;
-    double seconds_waited = 0;
-  };
-  const Counts& counts() const { return counts_; }
+  const SliceReads& counts() const { return counts_; }
   // Of one sequence in the step that has ended last; it has waited as long as the whole step.
-  Counts CountsOf(int reader) const;
+  SliceReads CountsOf(int reader) const;
 
  private:
   // Reads that are under way; their slots are pinned.
@@ -56,7 +49,7 @@ class TierMover final : public SliceSource {
   // The reads do not end: nobody waits for them any more.
   void GiveUp(Batch* batch);
   void Unpin();
-  Counts& Reader(int reader);
+  SliceReads& Reader(int reader);
 
   SlotCache* const slots_;
   TieredPages* const pages_;
@@ -67,10 +60,10 @@ class TierMover final : public SliceSource {
   // Given up on; their slots stay pinned and their pages referenced until they end, for they are
   // still written to.
   std::vector<Batch> late_;
-  Counts counts_;
+  SliceReads counts_;
   // By reader: of the step that runs, and of the last one.
-  std::vector<Counts> readers_;
-  std::vector<Counts> last_readers_;
+  std::vector<SliceReads> readers_;
+  std::vector<SliceReads> last_readers_;
   double step_seconds_waited_ = 0;
   double last_seconds_waited_ = 0;
 };

@@ -40,7 +40,7 @@ const std::vector<Frame>& FramesOfKind(const CacheImage& image, SegmentKind kind
     case SegmentKind::kPages:
       break;
   }
-  return image.open_pages;
+  return image.pages;
 }
 
 SegmentShape ShapeOf(const CacheImage& image, SegmentKind kind, int64_t first, int64_t end) {
@@ -104,7 +104,7 @@ absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, Se
   const int64_t begin = shape.first_page;
   const int64_t end = begin + shape.num_pages;
   const bool of_pages = shape.kind == SegmentKind::kPages;
-  const int64_t first_in_memory = of_pages ? image.layout.open_page : 0;
+  const int64_t first_in_memory = of_pages ? image.first_in_memory : 0;
   const int64_t sealed_end = std::clamp(first_in_memory, begin, end);
   const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
   std::vector<std::byte> sealed(static_cast<size_t>((sealed_end - begin) * shape.slice_bytes));
@@ -125,7 +125,7 @@ absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, Se
 absl::Status ReadSegment(const Segment& segment, const CacheImage& image, DiskProgress* progress) {
   const SegmentShape& shape = segment.shape();
   const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
-  const int64_t first_in_memory = shape.kind == SegmentKind::kPages ? image.layout.open_page : 0;
+  const int64_t first_in_memory = shape.kind == SegmentKind::kPages ? image.first_in_memory : 0;
   const int64_t begin = std::max(shape.first_page, first_in_memory);
   const int64_t end = shape.first_page + shape.num_pages;
   std::vector<std::byte*> to;
@@ -143,26 +143,94 @@ absl::Status ReadSegment(const Segment& segment, const CacheImage& image, DiskPr
 CacheImage CacheImage::Of(const KvStore& store, const AttentionPlan& plan, int64_t num_tokens,
                           const SequenceKv& kv) {
   CacheImage image;
-  const KvGeometry& geometry = image.geometry = store.geometry();
+  image.geometry = store.geometry();
   image.layout = store.LayoutOf(plan, num_tokens);
-  const SliceMemory pages = store.page_memory();
-  image.page_slice_bytes = pages.slice_bytes;
-  for (int64_t n = image.layout.open_page; n < image.layout.end_page; ++n) {
-    Frame& frame = image.open_pages.emplace_back(geometry.num_slices());
-    const FrameId id = kv.pages[n - kv.first_page];
-    for (int slice = 0; slice < geometry.num_slices(); ++slice)
-      frame[slice] = pages.Slice(id, slice);
+  image.page_slice_bytes = store.page_memory().slice_bytes;
+  if (store.home() == Tier::kHost) {
+    image.AddDeviceFrames(store, kv);
+  } else {
+    image.AddFrames(store, kv);
   }
-  const int layers = geometry.num_layers;
-  const int64_t frame_part = geometry.frame_bytes() / layers;
-  image.sinks = FramesOf(store.frame_memory(), kv.sinks, layers, frame_part);
-  image.pending_queries = FramesOf(store.frame_memory(), kv.pending_queries, layers, frame_part);
-  image.summaries = FramesOf(store.summary_memory(), kv.summaries, layers,
-                             geometry.summary_frame_bytes() / layers);
   return image;
 }
 
+void CacheImage::AddFrames(const KvStore& store, const SequenceKv& kv) {
+  const SliceMemory memory = store.page_memory();
+  first_in_memory = layout.open_page;
+  for (int64_t n = first_in_memory; n < layout.end_page; ++n) {
+    Frame& frame = pages.emplace_back(geometry.num_slices());
+    const FrameId id = kv.pages[n - kv.first_page];
+    for (int slice = 0; slice < geometry.num_slices(); ++slice) {
+      frame[slice] = memory.Slice(id, slice);
+    }
+  }
+  const int layers = geometry.num_layers;
+  const int64_t frame_part = geometry.frame_bytes() / layers;
+  sinks = FramesOf(store.frame_memory(), kv.sinks, layers, frame_part);
+  pending_queries = FramesOf(store.frame_memory(), kv.pending_queries, layers, frame_part);
+  summaries = FramesOf(store.summary_memory(), kv.summaries, layers,
+                       geometry.summary_frame_bytes() / layers);
+}
+
+// Pages at home are read and written there, all else in copies.
+void CacheImage::AddDeviceFrames(const KvStore& store, const SequenceKv& kv) {
+  const int64_t frame_bytes = geometry.frame_bytes();
+  const auto add = [&](const FrameMemory& memory, std::span<const FrameId> ids, int64_t bytes) {
+    for (const FrameId id : ids) device_frames.push_back({memory.Frame(id), nullptr, bytes});
+  };
+  std::vector<FrameId> open;
+  for (int64_t n = layout.first_page; n < layout.end_page; ++n) {
+    const FrameId place = store.page_places()[kv.pages[n - kv.first_page]];
+    if (place >= 0) open.push_back(place);
+  }
+  add(store.frame_memory(), open, frame_bytes);
+  add(store.frame_memory(), kv.sinks, frame_bytes);
+  add(store.frame_memory(), kv.pending_queries, frame_bytes);
+  add(store.summary_memory(), kv.summaries, geometry.summary_frame_bytes());
+  int64_t bytes = 0;
+  for (const DeviceFrame& frame : device_frames) bytes += frame.bytes;
+  copies = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(bytes));
+  std::byte* at = copies->data();
+  for (DeviceFrame& frame : device_frames) frame.copy = std::exchange(at, at + frame.bytes);
+
+  auto next = device_frames.cbegin();
+  const int layers = geometry.num_layers;
+  const auto take = [&](size_t count, std::vector<Frame>* frames) {
+    for (size_t n = 0; n < count; ++n, ++next) {
+      frames->push_back(PartsOf(next->copy, layers, next->bytes / layers));
+    }
+  };
+  first_in_memory = layout.first_page;
+  const int slices = geometry.num_slices();
+  for (int64_t n = layout.first_page; n < layout.end_page; ++n) {
+    const FrameId id = kv.pages[n - kv.first_page];
+    std::byte* const from =
+        store.page_places()[id] < 0 ? store.host_tier()->Page(id) : (next++)->copy;
+    pages.push_back(PartsOf(from, slices, geometry.slice_bytes()));
+  }
+  take(kv.sinks.size(), &sinks);
+  take(kv.pending_queries.size(), &pending_queries);
+  take(kv.summaries.size(), &summaries);
+}
+
+void CacheImage::CopyFromDevice(Memory* memory) const {
+  if (copies == nullptr) return;
+  // With no frames, too: pages are on their way home.
+  std::vector<Memory::Piece> pieces;
+  for (const DeviceFrame& frame : device_frames) {
+    pieces.push_back({frame.copy, frame.device, frame.bytes});
+  }
+  memory->ReadPieces(pieces);
+}
+
+void CacheImage::CopyToDevice(Memory* memory) const {
+  for (const DeviceFrame& frame : device_frames) {
+    memory->Write(frame.device, frame.copy, frame.bytes);
+  }
+}
+
 void CacheImage::CopyWhatChanges() {
+  if (copies != nullptr) return;
   const int layers = geometry.num_layers;
   struct Part {
     std::vector<Frame>* frames;
@@ -170,7 +238,7 @@ void CacheImage::CopyWhatChanges() {
     size_t part_bytes;
   };
   const auto frame_part = static_cast<size_t>(geometry.frame_bytes() / layers);
-  const Part parts[] = {{&open_pages, 0, static_cast<size_t>(page_slice_bytes)},
+  const Part parts[] = {{&pages, 0, static_cast<size_t>(page_slice_bytes)},
                         {&sinks, 0, frame_part},
                         {&pending_queries, 0, frame_part},
                         {&summaries, static_cast<size_t>(layout.open_summary),
@@ -223,12 +291,11 @@ int64_t CacheFileBytes(const CacheImage& image) {
 }
 
 int64_t BytesBesideSealedPages(const CacheImage& image) {
-  const CacheLayout& layout = image.layout;
   int64_t bytes = 0;
   for (const SegmentShape& shape : SegmentShapes(image)) {
     const bool of_pages = shape.kind == SegmentKind::kPages;
     const int64_t first =
-        of_pages ? std::max(shape.first_page, layout.open_page) : shape.first_page;
+        of_pages ? std::max(shape.first_page, image.first_in_memory) : shape.first_page;
     const int64_t num_pages = std::max<int64_t>(0, shape.first_page + shape.num_pages - first);
     bytes += num_pages * shape.num_slices * shape.slice_bytes;
   }
@@ -289,7 +356,7 @@ absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
   for (const StoredSegment& stored : rendition.segments) {
     const SegmentShape& shape = stored.shape;
     const bool sealed = shape.kind == SegmentKind::kPages &&
-                        shape.first_page + shape.num_pages <= image.layout.open_page;
+                        shape.first_page + shape.num_pages <= image.first_in_memory;
     if (sealed) continue;
     FOLIO_ASSIGN_OR_RETURN(const Segment segment,
                            store.OpenSegment(handle, rendition.number, stored));

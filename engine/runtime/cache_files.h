@@ -21,24 +21,42 @@ struct CacheImage {
   KvGeometry geometry;
   CacheLayout layout;
   int64_t page_slice_bytes = 0;  // of a slice of a page
-  // Pages [first_page, open_page), if they were computed by this process; else empty.
+  // Pages before this one are in files; the others the host can read and write.
+  int64_t first_in_memory = 0;
+  // Pages [first_page, first_in_memory), if they were computed by this process; else empty.
   std::vector<SegmentHome::Place> sealed_pages;
   // The other pages, sinks, pending queries and summaries: the parts of each, which are layers (of
   // pages: slices).
   using Frame = std::vector<std::byte*>;
-  std::vector<Frame> open_pages;
+  std::vector<Frame> pages;
   std::vector<Frame> sinks;
   std::vector<Frame> pending_queries;
   std::vector<Frame> summaries;
-  // Of what CopyWhatChanges has copied.
-  std::shared_ptr<const std::vector<std::byte>> copies;
+  // Of what CopyWhatChanges has copied, or of what lies on a device.
+  std::shared_ptr<std::vector<std::byte>> copies;
+  // Of a device: where the host's copies of frames are copies of.
+  struct DeviceFrame {
+    std::byte* device = nullptr;
+    std::byte* copy = nullptr;
+    int64_t bytes = 0;
+  };
+  std::vector<DeviceFrame> device_frames;
 
-  // From now on the sequence may go on: what it would write is copied. Throws std::bad_alloc.
+  // From now on the sequence may go on: what it would write is copied. Of a device nothing is left
+  // to be copied once CopyFromDevice was called. Throws std::bad_alloc.
   void CopyWhatChanges();
+  // Brings what the device has to the host, or back. Engine thread.
+  void CopyFromDevice(Memory* memory) const;
+  void CopyToDevice(Memory* memory) const;
 
-  // Without sealed pages. REQUIRES: the sequence has the cache of num_tokens tokens.
+  // Without sealed pages; of a device, without what CopyFromDevice brings. REQUIRES: the sequence
+  // has the cache of num_tokens tokens. Throws std::bad_alloc.
   static CacheImage Of(const KvStore& store, const AttentionPlan& plan, int64_t num_tokens,
                        const SequenceKv& kv);
+
+ private:
+  void AddFrames(const KvStore& store, const SequenceKv& kv);
+  void AddDeviceFrames(const KvStore& store, const SequenceKv& kv);
 };
 
 // The keys of the segments of a cache: that of pages [64 n, 64 (n + 1)) is keys[n], that of

@@ -262,7 +262,7 @@ absl::Status DocumentDirectory::Fail(const DocumentHandle& handle, absl::Status 
   SetState(document, DocumentState::kFailed);
   document->error = std::move(error);
   document->prefilled_tokens = document->summary_bytes = 0;
-  document->device_kv_bytes = document->disk_kv_bytes = 0;
+  document->device_kv_bytes = document->host_kv_bytes = document->disk_kv_bytes = 0;
   return absl::OkStatus();
 }
 
@@ -282,6 +282,7 @@ std::optional<DocumentState> DocumentDirectory::SetProgress(const DocumentHandle
   if (document == nullptr || document->state == DocumentState::kFailed) return std::nullopt;
   document->prefilled_tokens = progress.prefilled_tokens;
   document->device_kv_bytes = progress.device_kv_bytes;
+  document->host_kv_bytes = progress.host_kv_bytes;
   document->disk_kv_bytes = progress.disk_kv_bytes;
   document->summary_bytes = progress.summary_bytes;
   if (document->state == DocumentState::kPrefilling &&

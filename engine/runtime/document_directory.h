@@ -54,6 +54,7 @@ class DocumentDirectory {
   struct Progress {
     int64_t prefilled_tokens = 0;
     int64_t device_kv_bytes = 0;
+    int64_t host_kv_bytes = 0;
     int64_t disk_kv_bytes = 0;
     int64_t summary_bytes = 0;
   };

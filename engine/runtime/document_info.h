@@ -61,6 +61,7 @@ struct DocumentInfo {
   bool short_of_room = false;
   // Of all strategies under which it was prefilled.
   int64_t device_kv_bytes = 0;
+  int64_t host_kv_bytes = 0;
   int64_t disk_kv_bytes = 0;
   int64_t summary_bytes = 0;
   DocumentAttributes attributes;

@@ -114,7 +114,7 @@ void DocumentKeeper::Order(TaskThreads* threads, std::function<absl::StatusOr<Re
   });
   if (!Begin()) return;
   absl::Cleanup end = [this] { End(); };
-  if (threads == &saver_) {
+  if (threads == &saver_ && home_ != nullptr) {
     home_->AfterWrites([this, tasks] { saver_.Post(tasks.get()); });
   } else {
     threads->Post(tasks.get());
@@ -285,6 +285,7 @@ void DocumentKeeper::Save(SaveOrder order, Done<SavedDocument> done) {
 
 std::vector<SegmentHome::Place> DocumentKeeper::PlacesOf(const SequenceKv& kv) const {
   std::vector<SegmentHome::Place> places;
+  if (home_ == nullptr) return places;
   for (int64_t page = kv.first_page; page < kv.open_page; ++page) {
     places.push_back(home_->PlaceOf(kv.pages[page - kv.first_page]));
   }

@@ -43,7 +43,8 @@ class DocumentKeeper {
   // Commands go to the engine thread; needs no memory.
   using Post = std::function<void(EngineCommands)>;
 
-  // Borrows all three. Errors: those of DocumentStore::Open.
+  // Borrows all three. `home` may be null: then pages do not lie in files while they are used.
+  // Errors: those of DocumentStore::Open.
   static absl::StatusOr<std::unique_ptr<DocumentKeeper>> Open(FileSystem* files, SegmentHome* home,
                                                               const Tokenizer* tokenizer,
                                                               const KeeperOptions& options);
@@ -139,7 +140,8 @@ class DocumentKeeper {
     double seconds = 0;  // that it took
   };
   DiskProgressPtr Fill(const DocumentHandle& handle,
-                       const std::shared_ptr<const StoredRendition>& cache, CacheImage image,
+                       const std::shared_ptr<const StoredRendition>& cache,
+                       const std::shared_ptr<const CacheImage>& image,
                        const std::shared_ptr<PageFile>& last_file, Done<Filled> done);
 
   // The document, or its cache, is no more.

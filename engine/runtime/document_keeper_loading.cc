@@ -82,16 +82,16 @@ DiskProgressPtr DocumentKeeper::Load(LoadOrder order, Done<LoadedDocument> done)
 
 DiskProgressPtr DocumentKeeper::Fill(const DocumentHandle& handle,
                                      const std::shared_ptr<const StoredRendition>& cache,
-                                     CacheImage image, const std::shared_ptr<PageFile>& last_file,
+                                     const std::shared_ptr<const CacheImage>& image,
+                                     const std::shared_ptr<PageFile>& last_file,
                                      Done<Filled> done) {
-  const auto shared = std::make_shared<const CacheImage>(std::move(image));
-  const auto work = [this, handle, cache, shared,
+  const auto work = [this, handle, cache, image,
                      last_file](DiskProgress* progress) -> absl::StatusOr<Filled> {
     const auto start = std::chrono::steady_clock::now();
     absl::Status read = last_file == nullptr ? absl::OkStatus() : last_file->Open();
-    if (read.ok()) read = ReadCache(*store_, handle, *cache, *shared, progress);
+    if (read.ok()) read = ReadCache(*store_, handle, *cache, *image, progress);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    if (read.ok()) return Filled{BytesBesideSealedPages(*shared), taken.count()};
+    if (read.ok()) return Filled{BytesBesideSealedPages(*image), taken.count()};
     if (absl::IsDataLoss(read)) store_->Quarantine(handle, cache->number).IgnoreError();
     return read;
   };
@@ -111,6 +111,7 @@ DocumentKeeper::Adopter::Adopter(DocumentKeeper* keeper, const DocumentHandle& h
 }
 
 void DocumentKeeper::Adopter::Adopt(FrameId frame, int64_t page) {
+  if (home_ == nullptr) return;
   const auto& [first_page, place] = *std::prev(files_.upper_bound(page));
   home_->Adopt(frame, {place.file, static_cast<int>(page - first_page)});
 }

@@ -307,6 +307,7 @@ std::optional<DocumentState> DocumentTable::Publish(Document* document) {
   for (const auto& rendition : document->renditions) {
     const KvFootprint footprint = store_->FootprintOf(rendition->sequence.kv);
     progress.device_kv_bytes += footprint.device_bytes;
+    progress.host_kv_bytes += footprint.host_bytes;
     progress.disk_kv_bytes += footprint.disk_bytes;
     progress.summary_bytes += footprint.summary_bytes;
   }

@@ -162,10 +162,12 @@ CacheImage DocumentTable::LayoutImage(const KvStore& store, const AttentionPlan&
   image.geometry = store.geometry();
   image.layout = store.LayoutOf(plan, num_tokens);
   image.page_slice_bytes = store.page_memory().slice_bytes;
+  const bool on_host = store.home() == Tier::kHost;
+  image.first_in_memory = on_host ? image.layout.first_page : image.layout.open_page;
   return image;
 }
 
-// Of sealed pages: what heads choose, if each row of the question chooses anew; else all.
+// Of pages in files: what heads choose, if each row of the question chooses anew; else all.
 std::optional<RestoreChoice::Work> DocumentTable::WorkToRestore(const Rendition& rendition,
                                                                 int64_t question_tokens) const {
   if (!IsOfUpload(rendition) || rendition.document->stored_cache == nullptr) return std::nullopt;
@@ -173,7 +175,7 @@ std::optional<RestoreChoice::Work> DocumentTable::WorkToRestore(const Rendition&
   const int64_t num_tokens = rendition.document->stored_tokens();
   const CacheImage image = LayoutImage(*store_, plan, num_tokens);
   const KvGeometry& geometry = image.geometry;
-  int64_t num_pages = image.layout.open_page - image.layout.first_page;
+  int64_t num_pages = image.first_in_memory - image.layout.first_page;
   if (plan.selection.enabled() && plan.top_tokens.count == 0) {
     const bool group = plan.selection.share == ChunkSelection::Share::kGroup;
     const int64_t choices = group ? 1 : geometry.num_heads / geometry.num_kv_heads;
@@ -201,11 +203,14 @@ void DocumentTable::Restore(Rendition* rendition) {
         [&](FrameId frame, int64_t page) { adopter.Adopt(frame, page); }, &sequence.kv);
     if (!ordered.ok()) return;
     restoring_.reserve(restoring_.size() + 1);
-    rendition->restoring = keeper_->Fill(
-        document->handle, document->stored_cache,
-        CacheImage::Of(*store_, sequence.plan, document->stored_tokens(), sequence.kv),
-        adopter.last_file(),
-        [rendition](EngineLoop& loop, const auto& filled) { loop.OnRestored(rendition, filled); });
+    const auto image = std::make_shared<const CacheImage>(
+        CacheImage::Of(*store_, sequence.plan, document->stored_tokens(), sequence.kv));
+    rendition->restoring =
+        keeper_->Fill(document->handle, document->stored_cache, image, adopter.last_file(),
+                      [rendition, image, store = store_](EngineLoop& loop, const auto& filled) {
+                        if (filled.ok()) image->CopyToDevice(store->memory());
+                        loop.OnRestored(rendition, filled);
+                      });
     restoring_.push_back(rendition);
   });
   if (!caught.ok()) ordered = caught;

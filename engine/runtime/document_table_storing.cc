@@ -65,6 +65,7 @@ void DocumentTable::Save(Document* document, SavedPart part) {
     if (with_cache) {
       order.cached_tokens = num_cached;
       order.image = CacheImage::Of(*store_, sequence.plan, num_cached, sequence.kv);
+      order.image.CopyFromDevice(store_->memory());
       if (!attempt.whole) order.image.CopyWhatChanges();
       order.image.sealed_pages = keeper_->PlacesOf(sequence.kv);
     }

@@ -43,10 +43,9 @@ auto FailRequest(RequestId id, std::shared_ptr<EventSink> sink) {
 // cannot be ended: what they use stays until the process ends.
 EngineImpl::~EngineImpl() {
   thread_.Stop();
-  if (model_->home == nullptr) return;
   const bool kept = keeper() == nullptr || keeper()->Stop(options_.read_deadline);
   const auto end = std::chrono::steady_clock::now() + options_.read_deadline;
-  if (kept && model_->home->AwaitIdle(end)) return;
+  if (kept && (model_->home == nullptr || model_->home->AwaitIdle(end))) return;
   static Mutex* const mutex = new Mutex;
   static auto* const left = new std::vector<std::unique_ptr<LoadedModel>>;
   MutexLock lock(mutex);

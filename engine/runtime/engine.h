@@ -15,6 +15,7 @@
 #include "engine/runtime/catalogue.h"
 #include "engine/runtime/document_info.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/types/kv_types.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/request.h"
 
@@ -51,6 +52,9 @@ struct EngineOptions {
   // KV pages, sinks and chunk summaries together; 0: 70 % of the memory that weights and
   // activations leave of the host's, 95 % of a device's.
   int64_t kv_bytes = 0;
+  // With a device: memory of the host where pages go once they are complete, of which the device
+  // keeps what it reads; 0: they stay on the device.
+  int64_t kv_host_bytes = 0;
   // A directory of this process alone where pages go that find no room in memory; empty: none do.
   // CPU backend only.
   std::string kv_dir;
@@ -109,21 +113,23 @@ struct EngineStats {
   // In memory.
   int64_t kv_used_bytes = 0;
   int64_t summary_used_bytes = 0;
-  // What admission counts: bytes in memory, or on disk where there is a --kv-dir.
+  // What admission counts: bytes in memory, or where pages go that leave it.
   int64_t kv_reserved_bytes = 0;
   int64_t kv_capacity_bytes = 0;
   // Of what is reserved: what documents keep until they are deleted, and what leaves for others.
   int64_t kv_kept_bytes = 0;
   int64_t kv_evictable_bytes = 0;
-  // With a --kv-dir; 0: there is none.
+  // Where pages go that leave memory; kDevice: they do not. Then the rest is 0.
+  Tier home = Tier::kDevice;
   int64_t kv_memory_bytes = 0;
-  int64_t disk_used_bytes = 0;
+  int64_t home_used_bytes = 0;
   // Slices of pages that attention has read: in memory, or brought there.
   int64_t slice_hits = 0;
   int64_t slice_misses = 0;
-  int64_t disk_read_bytes = 0;
+  int64_t home_read_bytes = 0;
   double disk_wait_seconds = 0;
   // Documents on disk, with a --kv-dir.
+  bool stores_documents = false;
   int64_t stored_documents = 0;
   int64_t stored_bytes = 0;
   int64_t document_saves = 0;

@@ -57,6 +57,7 @@ bool EngineImpl::LacksCache(const Manifest& manifest,
 
 void EngineImpl::CountStored(EngineStats* stats) const {
   const StoreUsage usage = keeper()->usage();
+  stats->stores_documents = true;
   stats->stored_documents = usage.num_documents;
   stats->stored_bytes = usage.bytes.total();
   stats->documents_quarantined = usage.num_quarantined;

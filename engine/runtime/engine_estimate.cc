@@ -68,8 +68,9 @@ KvFootprint EngineImpl::FootprintOfDocument(const AttentionSpec& attention,
 }
 
 bool EngineImpl::HasCache(const DocumentInfo& document, const AttentionSpec& attention) {
-  const bool in_pools =
-      document.device_kv_bytes + document.disk_kv_bytes + document.summary_bytes > 0;
+  const bool in_pools = document.device_kv_bytes + document.host_kv_bytes + document.disk_kv_bytes +
+                            document.summary_bytes >
+                        0;
   return document.attention == attention && in_pools;
 }
 

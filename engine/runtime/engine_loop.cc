@@ -204,7 +204,8 @@ void EngineLoop::Measure(double seconds, int64_t document_rows, int64_t rows) {
     const double share = static_cast<double>(document_rows) / static_cast<double>(rows);
     restores_.NotePrefill(document_rows, seconds * share);
   }
-  const TierMover::Counts& moved = store_->mover()->counts();
+  if (store_->home() != Tier::kDisk) return;
+  const SliceReads moved = store_->reads();
   restores_.NoteRead(moved.bytes_in - measured_.bytes_in,
                      moved.seconds_waited - measured_.seconds_waited);
   measured_ = moved;
@@ -307,7 +308,7 @@ void EngineLoop::NoteStep(RequestId id, int place) {
   Generation* generation = it->second.get();
   const Sequence& sequence = generation->sequence;
   generation->NoteMemory(store_->FootprintOf(sequence.kv));
-  if (store_->tiered()) generation->NoteReads(store_->mover()->CountsOf(place));
+  if (store_->tiered()) generation->NoteReads(store_->home(), store_->ReadsOf(place));
   if (sequence.num_in_kv <= sequence.num_prompt) {
     generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
   }

@@ -189,7 +189,7 @@ class EngineLoop {
   ScoringTable scorings_;
   Counters counters_;
   RestoreChoice restores_;
-  TierMover::Counts measured_;       // of the mover, as of the last step
+  SliceReads measured_;              // of all steps, as of the last one
   std::deque<StartedStep> started_;  // at most two, the oldest first
   std::unordered_map<RequestId, std::unique_ptr<Generation>> requests_;
   // Each request is in one of these, with the same list node from its submission to its end.

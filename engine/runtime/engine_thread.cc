@@ -67,12 +67,13 @@ void EngineThread::Publish(bool busy) {
   stats.kv_evictable_bytes = loop_->documents().evictable_bytes();
   if (store_->tiered()) {
     stats.kv_memory_bytes = store_->memory_bytes();
-    stats.disk_used_bytes = store_->used_home_bytes();
-    const TierMover::Counts& moved = store_->mover()->counts();
-    stats.slice_hits = moved.hits;
-    stats.slice_misses = moved.misses;
-    stats.disk_read_bytes = moved.bytes_in;
-    stats.disk_wait_seconds = moved.seconds_waited;
+    const SliceReads reads = store_->reads();
+    stats.home = store_->home();
+    stats.home_used_bytes = store_->used_home_bytes();
+    stats.slice_hits = reads.hits;
+    stats.slice_misses = reads.misses;
+    stats.home_read_bytes = reads.bytes_in;
+    stats.disk_wait_seconds = reads.seconds_waited;
     stats.caches_read = loop_->restores().num_read();
     stats.caches_prefilled = loop_->restores().num_prefilled();
   }

@@ -171,11 +171,11 @@ void Generation::NoteDecode(int64_t position) {
 
 void Generation::NoteMemory(const KvFootprint& footprint) { Add(footprint, &memory_); }
 
-void Generation::NoteReads(const TierMover::Counts& counts) {
-  memory_.slice_hits += counts.hits;
-  memory_.slice_misses += counts.misses;
-  memory_.disk_read_bytes += counts.bytes_in;
-  memory_.disk_wait_seconds += counts.seconds_waited;
+void Generation::NoteReads(Tier home, const SliceReads& reads) {
+  memory_.slice_hits += reads.hits;
+  memory_.slice_misses += reads.misses;
+  (home == Tier::kHost ? memory_.host_read_bytes : memory_.disk_read_bytes) += reads.bytes_in;
+  memory_.disk_wait_seconds += reads.seconds_waited;
 }
 
 }  // namespace folio

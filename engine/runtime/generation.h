@@ -58,7 +58,7 @@ class Generation {
   // Adds keys attended to by the decoding query at `position`, and the memory held then.
   void NoteDecode(int64_t position);
   void NoteMemory(const KvFootprint& footprint);
-  void NoteReads(const TierMover::Counts& counts);
+  void NoteReads(Tier home, const SliceReads& reads);
 
   SteadyTime submitted() const { return submitted_; }
   Phase phase() const;

@@ -123,6 +123,21 @@ int MaxLogitRows(const EngineOptions& options, const LoadedModel& model) {
   return options.max_running_requests + model.scheduler.score_rows;
 }
 
+absl::Status CheckTiers(const EngineOptions& options, Backend* backend) {
+  const bool on_host = backend->host_tier() == nullptr;
+  if (!on_host && !options.kv_dir.empty() && options.kv_host_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "--kv-dir on a GPU needs --kv-host-bytes: the memory of the host through which pages go to "
+        "the disk and come from it");
+  }
+  if (on_host && options.kv_host_bytes > 0) {
+    return absl::InvalidArgumentError(
+        "--kv-host-bytes is for a GPU; on the CPU --kv-bytes is the memory of the host, and "
+        "--kv-dir takes what finds no room in it");
+  }
+  return absl::OkStatus();
+}
+
 // What the cache looks like, and the memory for all of it.
 struct CachePlan {
   KvGeometry geometry;
@@ -131,6 +146,7 @@ struct CachePlan {
 absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_dtype,
                                     const LoadedModel& model) {
   const ModelShape& shape = model.config.shape;
+  FOLIO_RETURN_IF_ERROR(CheckTiers(options, model.backend.get()));
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
   FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, weight_dtype));
   CachePlan plan;
@@ -146,6 +162,8 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   inputs.workspace =
       model.backend->WorkspaceBytes(plan.geometry, model.scheduler.step_tokens, max_inputs);
   inputs.kv_bytes = options.kv_bytes;
+  inputs.host_bytes = options.kv_host_bytes;
+  inputs.host = ReadMemoryBounds().available;
   inputs.step_rows = model.scheduler.step_tokens;
   inputs.logit_rows = MaxLogitRows(options, model);
   inputs.weight_dtype = weight_dtype;
@@ -155,13 +173,16 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
 
 absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometry& geometry,
                                    LoadedModel* model) {
-  if (options.kv_dir.empty()) return KvTiers{};
-  if (model->backend->memory()->commits_at_once()) {
-    return absl::UnimplementedError(
-        "--kv-dir is for the CPU backend; leave it out, or take "
-        "--device=cpu");
+  const int step_tokens = model->scheduler.step_tokens;
+  if (!options.kv_dir.empty()) {
+    FOLIO_ASSIGN_OR_RETURN(model->files, OpenFiles(options, options.kv_dir));
   }
-  FOLIO_ASSIGN_OR_RETURN(model->files, OpenFiles(options, options.kv_dir));
+  if (options.kv_host_bytes > 0) {
+    return KvTiers{.host = model->backend->host_tier(),
+                   .home_bytes = options.kv_host_bytes,
+                   .step_tokens = step_tokens};
+  }
+  if (options.kv_dir.empty()) return KvTiers{};
   FOLIO_ASSIGN_OR_RETURN(
       model->home,
       SegmentHome::Create(model->files.get(), kPagesDirectory,
@@ -170,7 +191,7 @@ absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometr
                            .read_deadline = options.read_deadline}));
   FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes,
                          DiskBytes(options.kv_dir, options.kv_disk_bytes, "--kv-disk-bytes"));
-  return KvTiers{model->home.get(), disk_bytes, model->scheduler.step_tokens};
+  return KvTiers{.home = model->home.get(), .home_bytes = disk_bytes, .step_tokens = step_tokens};
 }
 
 // What stored documents are good for.
@@ -207,7 +228,7 @@ Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
 
 absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometry,
                          const TensorDigests& tensors, LoadedModel* model) {
-  if (model->home == nullptr || model->tokenizer == nullptr) return absl::OkStatus();
+  if (options.kv_dir.empty() || model->tokenizer == nullptr) return absl::OkStatus();
   const std::string dir = absl::StrCat(options.kv_dir, "/", kStoreDirectory);
   FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenFiles(options, dir));
   FOLIO_ASSIGN_OR_RETURN(const int64_t quota, DiskBytes(dir, options.store_bytes, "--store-bytes"));
@@ -238,6 +259,7 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
       .frames = model->store->frame_memory(),
       .summaries = model->store->summary_memory(),
       .slices = model->store->slices(),
+      .page_places = model->store->page_places(),
       .rotary = rotary,
       .alibi_slopes = model->config.alibi_slopes,
       .coca_query = model->config.coca_query,

@@ -41,7 +41,11 @@ std::string MemoryPlan::Sum() const {
                       " + chunk summaries ", Size(summaries), " = ", Size(total()));
 }
 
-std::string MemoryPlan::ToString() const { return absl::StrCat(Sum(), " of ", Size(available)); }
+std::string MemoryPlan::ToString() const {
+  std::string text = absl::StrCat(Sum(), " of ", Size(available));
+  if (host_pages > 0) absl::StrAppend(&text, "; KV pages on the host ", Size(host_pages));
+  return text;
+}
 
 absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometry& geometry,
                                       const MemoryPlanInputs& inputs) {
@@ -52,19 +56,29 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
       Transformer::WorkspaceBytes(config.shape, config.style, inputs.step_rows, inputs.logit_rows);
   plan.workspace = inputs.workspace;
   const int64_t left = plan.available - plan.total();
-  // Summaries lie beside the pages only where both pools are taken whole.
+  plan.host_pages = inputs.host_bytes;
+  if (plan.host_pages > inputs.host.bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("KV pages on the host ", Size(plan.host_pages),
+                                                     " > ", Size(inputs.host.bytes), " of ",
+                                                     inputs.host.what, "; lower --kv-host-bytes"));
+  }
+  // Summaries lie beside the pages only where both pools are taken whole; they stand for all pages.
   const auto with_summaries = [&](int64_t kv_bytes) {
-    return kv_bytes +
-           (inputs.commits_at_once ? KvStore::SummaryPoolBytes(geometry, kv_bytes, true) : 0);
+    if (!inputs.commits_at_once) return kv_bytes;
+    const int64_t pages = plan.host_pages > 0 ? plan.host_pages : kv_bytes;
+    return kv_bytes + KvStore::SummaryPoolBytes(geometry, pages, true);
   };
   plan.kv_pages = inputs.kv_bytes;
   if (plan.kv_pages == 0) {
     const double share = inputs.commits_at_once ? kDeviceShare : kHostShare;
     const double usable = std::max<double>(0, static_cast<double>(left) * share);
-    // Summaries grow with the pages, all but in proportion.
-    const double pages =
-        left > 0 ? static_cast<double>(left) / static_cast<double>(with_summaries(left)) : 0;
-    plan.kv_pages = static_cast<int64_t>(usable * pages);
+    if (plan.host_pages > 0) {
+      plan.kv_pages = std::max<int64_t>(0, static_cast<int64_t>(usable) - with_summaries(0));
+    } else if (left > 0) {
+      // Summaries grow with the pages, all but in proportion.
+      const double pages = static_cast<double>(left) / static_cast<double>(with_summaries(left));
+      plan.kv_pages = static_cast<int64_t>(usable * pages);
+    }
   }
   plan.summaries = with_summaries(plan.kv_pages) - plan.kv_pages;
   // A host's budget may count on what others give back, not on more than there can be.
@@ -79,7 +93,8 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
       "the model and its cache do not fit: ", plan.Sum(), " > ", Size(bound.bytes), " of ",
       bound.what, "; ",
       kv_can_shrink
-          ? absl::StrCat("lower --kv-bytes by ", Size(plan.total() - bound.bytes))
+          ? absl::StrCat("lower --kv-bytes", plan.host_pages > 0 ? " or --kv-host-bytes" : "",
+                         " by ", Size(plan.total() - bound.bytes))
           : "take a smaller model, lower --step-tokens, or use a machine with more memory"));
 }
 

@@ -15,9 +15,10 @@ struct MemoryPlan {
   int64_t available = 0;  // when the server starts
   int64_t weights = 0;
   int64_t activations = 0;
-  int64_t workspace = 0;  // of the backend's kernels, as far as it is known beforehand
-  int64_t kv_pages = 0;   // pages, sinks and pending queries
-  int64_t summaries = 0;  // chunk summaries
+  int64_t workspace = 0;   // of the backend's kernels, as far as it is known beforehand
+  int64_t kv_pages = 0;    // pages, sinks and pending queries
+  int64_t summaries = 0;   // chunk summaries
+  int64_t host_pages = 0;  // pages in the memory of the host below a device, not of the device
 
   int64_t total() const { return weights + activations + workspace + kv_pages + summaries; }
   // "weights 12.55 GiB + activations ... = 138.10 GiB", and " of 139.80 GiB" that are available.
@@ -35,6 +36,9 @@ struct MemoryPlanInputs {
   int64_t workspace = 0;
   // 0: what is left, but for a reserve.
   int64_t kv_bytes = 0;
+  // Of a device: pages in the memory of the host, and what that has at most.
+  int64_t host_bytes = 0;
+  MemoryBound host = {};
   int step_rows = 0;
   int logit_rows = 0;
   DType weight_dtype = DType::kBf16;

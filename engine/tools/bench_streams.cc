@@ -15,7 +15,7 @@
 namespace folio {
 namespace {
 
-// Tokens by which an empty cache grows.
+// Tokens by which an empty cache grows, at most.
 constexpr int64_t kGrowth = 512;
 // Steps before a measurement: a backend may prepare what it repeats.
 constexpr int kWarmUp = 3;
@@ -66,14 +66,22 @@ absl::Status BenchStreams::FillFrames(const FrameMemory& memory, std::span<const
   return absl::OkStatus();
 }
 
-absl::Status BenchStreams::FillSlots(const SequenceKv& kv, int64_t first_page) {
+// A page that a tier below takes is in a frame of the device, or in slots.
+absl::Status BenchStreams::FillOpenPages(const SequenceKv& kv, int64_t first_page) {
   const KvStore& store = *model_->store;
   const KvGeometry& g = store.geometry();
+  const std::span<const FrameId> pages =
+      std::span(kv.pages).subspan(static_cast<size_t>(first_page - kv.first_page));
+  if (const FrameId* places = store.page_places(); places != nullptr) {
+    std::vector<FrameId> frames;
+    for (const FrameId page : pages) frames.push_back(places[page]);
+    return FillFrames(store.frame_memory(), frames, g.dtype, &kv_sample_);
+  }
   FOLIO_RETURN_IF_ERROR(MakeSample(g.frame_bytes(), g.dtype, &kv_sample_));
-  for (size_t n = first_page - kv.first_page; n < kv.pages.size(); ++n) {
+  for (const FrameId page : pages) {
     for (int slice = 0; slice < g.num_slices(); ++slice) {
       CopySample(kv_sample_, slice * g.slice_bytes(), g.slice_bytes(),
-                 store.page_memory().Slice(kv.pages[n], slice));
+                 store.page_memory().Slice(page, slice));
     }
   }
   return absl::OkStatus();
@@ -92,8 +100,10 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
   auto stream = std::make_unique<Stream>();
   stream->plan = PlanFor(spec, model_->attention, prompt_tokens);
   KvStore& store = *model_->store;
-  for (int64_t n = 0; n < depth; n += kGrowth) {
-    const int64_t count = std::min(kGrowth, depth - n);
+  // Frames beside a tier are for a step.
+  const int64_t growth = std::min<int64_t>(kGrowth, model_->scheduler.step_tokens);
+  for (int64_t n = 0; n < depth; n += growth) {
+    const int64_t count = std::min(growth, depth - n);
     if (!store.Extend(stream->plan, n, count, &stream->kv).ok()) {
       store.Release(&stream->kv);
       return absl::ResourceExhaustedError(
@@ -101,7 +111,7 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
     }
     store.Trim(stream->plan, n + count, &stream->kv);
     if (!store.tiered()) continue;
-    FOLIO_RETURN_IF_ERROR(FillSlots(stream->kv, n / store.geometry().page_tokens));
+    FOLIO_RETURN_IF_ERROR(FillOpenPages(stream->kv, n / store.geometry().page_tokens));
     store.Seal(stream->plan, n + count, &stream->kv);
     store.EndStep();
   }
@@ -158,10 +168,12 @@ absl::Status BenchStreams::Step(std::span<const int> streams, int count) {
   return model_->transformer->status();
 }
 
+int BenchStreams::StepsOf(int repetitions) { return kWarmUp + repetitions; }
+
 absl::StatusOr<double> BenchStreams::SecondsPerDecode(std::span<const int> streams,
                                                       int repetitions) {
   std::vector<double> seconds;
-  for (int n = 0; n < kWarmUp + repetitions; ++n) {
+  for (int n = 0; n < StepsOf(repetitions); ++n) {
     const double start = Now();
     FOLIO_RETURN_IF_ERROR(Step(streams, 1));
     if (n >= kWarmUp) seconds.push_back(Now() - start);
@@ -173,7 +185,8 @@ absl::StatusOr<double> BenchStreams::SecondsPerDecode(std::span<const int> strea
 int64_t BenchStreams::StoredBytes(int stream) const {
   const SequenceKv& kv = streams_[stream]->kv;
   const KvFootprint footprint = model_->store->FootprintOf(kv);
-  return footprint.device_bytes + footprint.disk_bytes + footprint.summary_bytes;
+  return footprint.device_bytes + footprint.host_bytes + footprint.disk_bytes +
+         footprint.summary_bytes;
 }
 
 double BenchStreams::BytesPerDecode(int stream) const {

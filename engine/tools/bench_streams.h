@@ -32,6 +32,8 @@ class BenchStreams {
   // Seconds that one step of one token each takes: the median of `repetitions`, after some that
   // do not count.
   absl::StatusOr<double> SecondsPerDecode(std::span<const int> streams, int repetitions);
+  // The steps that this runs.
+  static int StepsOf(int repetitions);
 
   const AttentionPlan& plan(int stream) const { return streams_[stream]->plan; }
   int64_t position(int stream) const { return streams_[stream]->position; }
@@ -56,8 +58,8 @@ class BenchStreams {
   void CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes, std::byte* to);
   absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
                           BufferOf<float>* sample);
-  // Pages of the stream that lie in slots, from this one on.
-  absl::Status FillSlots(const SequenceKv& kv, int64_t first_page);
+  // Pages of the stream from this one on, which a tier below will take.
+  absl::Status FillOpenPages(const SequenceKv& kv, int64_t first_page);
   int32_t TokenAt(int64_t position) const;
 
   LoadedModel* const model_;

@@ -87,18 +87,18 @@ absl::StatusOr<std::vector<std::unique_ptr<RawReads>>> OpenRawReads() {
 
 absl::StatusOr<Totals> Measure(LoadedModel* model, BenchStreams* streams, int stream, int tokens) {
   FOLIO_ASSIGN_OR_RETURN(auto raw, OpenRawReads());
-  const TierMover* const mover = model->store->mover();
+  const KvStore& store = *model->store;
   Totals totals;
   for (int n = 0; n < tokens; ++n) {
     for (const auto& reads : raw) reads->Forget();
-    const TierMover::Counts before = mover == nullptr ? TierMover::Counts{} : mover->counts();
+    const SliceReads before = store.reads();
     const int64_t disk_bytes = DiskReadBytes();
     const double start = Now();
     FOLIO_RETURN_IF_ERROR(streams->Step(std::span(&stream, 1), 1));
     totals.seconds += Now() - start;
     totals.disk_bytes += DiskReadBytes() - disk_bytes;
-    if (mover == nullptr) continue;
-    const TierMover::Counts& after = mover->counts();
+    if (!store.tiered()) continue;
+    const SliceReads after = store.reads();
     totals.hits += after.hits - before.hits;
     totals.misses += after.misses - before.misses;
     totals.missed_bytes += after.bytes_in - before.bytes_in;

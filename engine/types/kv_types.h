@@ -100,6 +100,9 @@ struct FrameMemory {
   std::byte* Frame(FrameId id) const { return base + int64_t{id} * frame_bytes; }
 };
 
+// Where pages lie. On the CPU the host's memory is the device's.
+enum class Tier : uint8_t { kDevice, kHost, kDisk };
+
 // One slice of a page.
 struct SliceKey {
   FrameId frame = kNoFrame;

@@ -87,14 +87,16 @@ struct Timings {
 
 struct MemoryReceipt {
   int64_t device_kv_bytes_peak = 0;
+  int64_t host_kv_bytes_peak = 0;
   int64_t disk_kv_bytes_peak = 0;
   int64_t shared_kv_bytes = 0;
   int64_t summary_bytes_peak = 0;
   double attended_tokens_mean = 0;
-  // Slices of pages on disk that attention has read: in memory already, or brought there, and how
-  // long its steps have waited for that, be it for others in them.
+  // Slices of pages that have left memory, or the device: there already when attention read them,
+  // or brought there, and how long its steps have waited for the disk, be it for others in them.
   int64_t slice_hits = 0;
   int64_t slice_misses = 0;
+  int64_t host_read_bytes = 0;
   int64_t disk_read_bytes = 0;
   double disk_wait_seconds = 0;
 };

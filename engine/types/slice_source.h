@@ -7,6 +7,15 @@
 
 namespace folio {
 
+// What attention has read of pages that leave memory.
+struct SliceReads {
+  int64_t hits = 0;  // slices that were needed and in memory
+  int64_t misses = 0;
+  int64_t hinted = 0;  // of them those whose reads had been started before
+  int64_t bytes_in = 0;
+  double seconds_waited = 0;
+};
+
 // Brings slices of pages into memory where not all of them are. Engine thread, while a step runs.
 class SliceSource {
  public:

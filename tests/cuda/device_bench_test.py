@@ -55,6 +55,20 @@ class DeviceBench(unittest.TestCase):
         self.assertGreater(figures["prefill/full/4096"]["seconds_with_128_tokens"],
                            figures["prefill/full/4096"]["seconds"])
 
+    def test_brings_pages_from_the_memory_of_the_host(self):
+        pool = [*ONE_LAYER, "--kv_bytes=262144", "--kv_host_bytes=2097152"]
+        run = bench("--only=tiers/decode/full,tiers/decode/long_heads,tiers/prefill/full", *pool)
+        self.assertEqual(run.returncode, 0, run.stderr + run.stdout)
+        tiers = lines(run.stdout)
+        decode = tiers["tiers/decode/full/131072"]
+        # A slice of synthetic:tiny has 2 KiB; its text of 256 tokens 17 pages of 8.
+        self.assertGreater(decode["host_bytes"], 0)
+        self.assertLessEqual(decode["host_bytes"], 17 * 8 * 2048)
+        self.assertGreater(decode["host_copy_bytes_per_s"], 0)
+        self.assertLessEqual(tiers["tiers/prefill/full/262144"]["reads_of_text"], 1)
+        alone = lines(bench("--only=tiers/decode/full", *ONE_LAYER).stdout)["tiers/decode/full/131072"]
+        self.assertEqual(alone["host_bytes"] + alone["host_copy_bytes_per_s"], 0)
+
     def test_breaks_a_step_down_by_verbs(self):
         prefill = bench("--only=verbs/prefill/full", *ONE_LAYER)
         self.assertEqual(prefill.returncode, 0, prefill.stderr + prefill.stdout)

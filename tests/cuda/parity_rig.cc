@@ -87,12 +87,17 @@ AttentionModel AttentionShape::model() const {
 }
 
 AttentionRig::AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend> backend,
-                           int max_rows, int64_t kv_bytes)
+                           int max_rows, int64_t kv_bytes, int64_t home_bytes)
     : shape_(shape), backend_(std::move(backend)) {
-  store_ = Take(KvStore::Create(shape.geometry(), kv_bytes, backend_->memory()));
+  KvTiers tiers;
+  if (home_bytes > 0) {
+    tiers = {.host = backend_->host_tier(), .home_bytes = home_bytes, .step_tokens = max_rows};
+  }
+  store_ = Take(KvStore::Create(shape.geometry(), kv_bytes, backend_->memory(), tiers));
   AttentionSetup setup;
   setup.geometry = shape.geometry();
   setup.pages = store_->page_memory();
+  setup.page_places = store_->page_places();
   setup.frames = store_->frame_memory();
   setup.summaries = store_->summary_memory();
   setup.rotary.theta.assign(shape.head_dim / 2, 0.0f);
@@ -124,6 +129,11 @@ int AttentionRig::AddStream(const AttentionPlan& plan) {
   streams_.push_back(std::make_unique<Stream>());
   streams_.back()->plan = plan;
   return static_cast<int>(streams_.size()) - 1;
+}
+
+void AttentionRig::Restart(int stream) {
+  store_->Release(&streams_[stream]->kv);
+  streams_[stream]->num_tokens = 0;
 }
 
 std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
@@ -175,6 +185,7 @@ std::vector<float> AttentionRig::Step(const std::vector<Part>& parts,
     Stream& stream = *streams_[part.stream];
     stream.num_tokens += part.count;
     store_->Trim(stream.plan, stream.num_tokens, &stream.kv);
+    store_->Seal(stream.plan, stream.num_tokens, &stream.kv);
   }
   return result;
 }

@@ -49,11 +49,14 @@ struct AttentionShape {
 // One backend with a cache and some streams in it.
 class AttentionRig {
  public:
+  // With home_bytes, pages that are complete lie in the tier below the backend's memory.
   AttentionRig(const AttentionShape& shape, std::unique_ptr<Backend> backend, int max_rows,
-               int64_t kv_bytes = int64_t{24} << 20);
+               int64_t kv_bytes = int64_t{24} << 20, int64_t home_bytes = 0);
   ~AttentionRig();
 
   int AddStream(const AttentionPlan& plan);
+  // Its pages are free for others, and it begins at its first token again.
+  void Restart(int stream);
   // Takes the frames of a sequence that nobody reads: later ones lie behind them.
   void TakeFrames(const AttentionPlan& plan, int64_t num_tokens);
 
@@ -70,6 +73,7 @@ class AttentionRig {
   // Chunks that the last row of a stream chose in the last step.
   const ChunkPicks& picks(int stream) const { return *streams_[stream]->picks; }
   Backend* backend() { return backend_.get(); }
+  const KvStore& store() const { return *store_; }
   // Called in each step when all memory for it was taken.
   std::function<void()> on_reserved;
 

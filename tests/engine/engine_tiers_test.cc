@@ -158,7 +158,7 @@ TEST_F(EngineTiers, ADamagedDocumentEndsAnAnswerThatHasBegunAndStays) {
   ASSERT_TRUE(next->completed().has_value()) << next->status();
   EXPECT_EQ(next->text(), before);
   ASSERT_TRUE(engine_->DeleteDocument(document).ok());
-  while (engine_->Stats().disk_used_bytes > 0) std::this_thread::yield();
+  while (engine_->Stats().home_used_bytes > 0) std::this_thread::yield();
   EXPECT_EQ(engine_->Stats().kv_reserved_bytes, 0);
 }
 
@@ -239,10 +239,10 @@ TEST_F(EngineTiers, AQuestionWhoseOwnPagesAreDamagedKeepsTheCacheOfItsDocument) 
 TEST_F(EngineTiers, NothingIsLeftWhenDocumentsAreGone) {
   const DocumentHandle document = Upload("book", 3);
   ASSERT_TRUE(Ask(document)->completed().has_value());
-  EXPECT_GT(engine_->Stats().disk_used_bytes, int64_t{4} << 20);
+  EXPECT_GT(engine_->Stats().home_used_bytes, int64_t{4} << 20);
   EXPECT_LE(engine_->Stats().kv_used_bytes, int64_t{4} << 20);
   ASSERT_TRUE(engine_->DeleteDocument(document).ok());
-  while (engine_->Stats().disk_used_bytes > 0) std::this_thread::yield();
+  while (engine_->Stats().home_used_bytes > 0) std::this_thread::yield();
   EXPECT_EQ(engine_->Stats().kv_reserved_bytes, 0);
 }
 

@@ -26,6 +26,7 @@ class DeviceMemory final : public Memory {
   void Discard(std::byte*, int64_t) override {}
   void Copy(std::byte*, const std::byte*, int64_t) override {}
   void Write(std::byte*, const void*, int64_t) override {}
+  void ReadPieces(std::span<const Piece>) override {}
   std::span<const float> Read(const float*, int64_t) override { return {}; }
 
   int64_t allocated_bytes = 0;

@@ -25,8 +25,9 @@ class StoredLoop : public testing::Test {
                                  {.num_slices = kGeometry.num_slices(), .slice_bytes = 4096});
     keeper_ = *DocumentKeeper::Open(&files_, home_.get(), &tokenizer_,
                                     {.quota_bytes = quota_bytes_, .page_tokens = 16});
-    store_ = *KvStore::Create(kGeometry, 200 * 4096, HostMemory(),
-                              {home_.get(), home_pages_ * 4096, /*step_tokens=*/64});
+    store_ = *KvStore::Create(
+        kGeometry, 200 * 4096, HostMemory(),
+        {.home = home_.get(), .home_bytes = home_pages_ * 4096, .step_tokens = 64});
     directory_ = std::make_unique<DocumentDirectory>(DocumentLimits{});
     for (const auto& manifest : keeper_->List()) {
       directory_->AddStored(StoredEntryOf(

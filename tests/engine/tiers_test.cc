@@ -100,9 +100,9 @@ TEST_F(Tiers, PassesOverEverythingAreReadAheadAndPartlyFound) {
   };
   while (stream.num_tokens() < kTokens - kStep) feed(kStep);
   for (int n = 0; n < 4; ++n) feed(1);
-  const TierMover::Counts before = tiered_->store->mover()->counts();
+  const SliceReads before = tiered_->store->reads();
   for (int n = 0; n < 8; ++n) feed(1);
-  const TierMover::Counts& after = tiered_->store->mover()->counts();
+  const SliceReads after = tiered_->store->reads();
   const int64_t hits = after.hits - before.hits;
   const int64_t misses = after.misses - before.misses;
   EXPECT_GT(hits, (hits + misses) / 10);

@@ -14,7 +14,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-STAGES = ["smoke", "tests", "shape", "speed", "profile", "sanitizer", "server", "transformers"]
+STAGES = ["smoke", "tests", "shape", "speed", "tiers", "profile", "sanitizer", "server", "transformers"]
 NO_GPU = "there is no CUDA device 0, of 0: no driver"
 
 # What the programs pretend: `plan` says, by name of a test or measurement, how it ends.

@@ -31,6 +31,7 @@ const Flag kFlags[] = {
     {"--cpu-isa", "portable", "sse", FOLIO_GET(engine.cpu_isa)},
     {"--kv-dtype", "bf16", "fp64", FOLIO_GET(engine.kv_dtype)},
     {"--kv-bytes", "2KiB", "-1", FOLIO_GET(engine.kv_bytes), "2048"},
+    {"--kv-host-bytes", "5KiB", "-1", FOLIO_GET(engine.kv_host_bytes), "5120"},
     {"--kv-disk-bytes", "3KiB", "-1", FOLIO_GET(engine.kv_disk_bytes), "3072"},
     {"--store-bytes", "4KiB", "-1", FOLIO_GET(engine.store_bytes), "4096"},
     {"--step-tokens", "64", "-1", FOLIO_GET(engine.step_tokens)},

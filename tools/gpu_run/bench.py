@@ -10,6 +10,10 @@ SMI_FIELDS = ["name", "driver_version", "memory.total", "memory.used", "clocks.s
               "clocks.max.mem", "temperature.gpu", "power.draw", "power.limit", "clocks_event_reasons.active"]
 FIRST = ["ceilings", "decode/full/1x4096"]
 SPEED = ["ceilings", "decode", "prefill", "verbs"]
+# The cache of 131,072 tokens of that shape has 16 GiB, of 262,144 twice as much.
+TIERS = ["tiers/decode", "tiers/prefill"]
+TIER_POOL, TIER_HOST = 2 << 30, 40 << 30
+ALL_ON_DEVICE = " (all on the device)"
 # Each step launched kernel by kernel, and without overlap.
 SWITCHES = {" without graphs": {"FOLIO_CUDA_GRAPHS": "0"}, " without PDL": {"FOLIO_CUDA_PDL": "0"}}
 # What is profiled: a measurement, kernels of it, and how many launches.
@@ -97,6 +101,22 @@ def speed(stage):
     measure(stage, SPEED, done)
     for suffix, env in SWITCHES.items():
         measure(stage, FIRST[1:], done, suffix, env)
+
+
+def tiers(stage):
+    """a Llama-3-8B shape with an eighth of its cache on the device and all of it in the host's memory, beside all on the device"""
+    done = stage.results.done("tiers")
+    shape = ["--model=synthetic:llama-3-8b"]
+    pool = [f"--kv_bytes={TIER_POOL >> 10 if stage.rehearse else TIER_POOL}",
+            f"--kv_host_bytes={TIER_HOST >> 10 if stage.rehearse else TIER_HOST}"]
+    for suffix, more in ((ALL_ON_DEVICE, []), ("", [] if stage.device == "cpu" else pool)):
+        for name in TIERS:
+            if name + suffix in done:
+                continue
+            outcome = stage.run(f"{name}{suffix}", bench_command(stage, [name], *([] if stage.rehearse else shape), *more),
+                                seconds=100, on_line=stage.forward(suffix))
+            if outcome.code != 0:
+                stage.record(name + suffix, outcome.status(), **outcome.values())
 
 
 def kernel_rows(text):

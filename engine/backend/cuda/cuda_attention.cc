@@ -159,24 +159,32 @@ void CudaAttention::InBatches(int64_t candidates, F choose) {
   }
 }
 
-void CudaAttention::Choose(int layer, const float* qkv) {
+void CudaAttention::ChooseChunks(int layer, const float* qkv) {
   const StepShape& shape = image_->shape();
-  if (shape.max_chunk_tokens > 0) {
-    InBatches(shape.chunk_candidates, [&](const ChooseArgs& args) {
-      ScoreChunks(memory_->stream(), geometry_, image_->step(), args, layer, qkv);
-      ChooseChunks(memory_->stream(), geometry_, image_->step(), picks_, args, layer);
-    });
-  }
-  if (shape.token_picks > 0) {
-    InBatches(shape.token_candidates, [&](const ChooseArgs& args) {
-      ScoreTokens(memory_->stream(), geometry_, image_->step(), args, layer, qkv);
-      ChooseTokens(memory_->stream(), geometry_, image_->step(), tokens_, args, layer);
-    });
-  }
+  if (shape.max_chunk_tokens == 0) return;
+  InBatches(shape.chunk_candidates, [&](const ChooseArgs& args) {
+    ScoreChunks(memory_->stream(), geometry_, image_->step(), args, layer, qkv);
+    cuda::ChooseChunks(memory_->stream(), geometry_, image_->step(), picks_, args, layer);
+  });
+}
+
+void CudaAttention::ChooseTokens(int layer, const float* qkv) {
+  const StepShape& shape = image_->shape();
+  if (shape.token_picks == 0) return;
+  InBatches(shape.token_candidates, [&](const ChooseArgs& args) {
+    ScoreTokens(memory_->stream(), geometry_, image_->step(), args, layer, qkv);
+    cuda::ChooseTokens(memory_->stream(), geometry_, image_->step(), tokens_, args, layer);
+  });
 }
 
 void CudaAttention::Attend(int layer, const float* qkv, float* out) {
-  Choose(layer, qkv);
+  ChooseChunks(layer, qkv);
+  if (geometry_.slices.num_slots > 0) {
+    const StepShape& shape = image_->shape();
+    BringSlices(memory_->stream(), geometry_, image_->step(), picks_, layer,
+                std::max(shape.visits, shape.token_candidates));
+  }
+  ChooseTokens(layer, qkv);
   if (!memory_->status().ok()) return;
   AttendRows(layer, qkv, out);
   if (image_->shape().num_tiles > 0) AttendTiles(layer, qkv, out);

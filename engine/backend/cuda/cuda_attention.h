@@ -43,7 +43,8 @@ class CudaAttention {
 
   // Chunks whose summaries one launch makes.
   int SummaryBatch(const StepShape& shape) const;
-  void Choose(int layer, const float* qkv);
+  void ChooseChunks(int layer, const float* qkv);
+  void ChooseTokens(int layer, const float* qkv);
   // Calls choose for as many rows at a time as their scores have room for.
   template <typename F>
   void InBatches(int64_t candidates, F choose);

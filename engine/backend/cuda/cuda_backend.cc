@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cuda/cuda_attention.h"
+#include "engine/backend/cuda/cuda_host_tier.h"
 #include "engine/backend/cuda/cuda_memory.h"
 #include "engine/backend/cuda/kernels.h"
 #include "engine/backend/cuda/operands.h"
@@ -49,11 +50,15 @@ class CudaMatrix final : public PackedMatrix {
 class CudaBackend final : public Backend, public VerbTimer {
  public:
   explicit CudaBackend(std::unique_ptr<CudaMemory> memory)
-      : memory_(std::move(memory)), operands_(memory_.get()), graphs_(memory_.get()) {}
+      : memory_(std::move(memory)),
+        host_tier_(memory_.get()),
+        operands_(memory_.get()),
+        graphs_(memory_.get()) {}
 
   std::string name() const override { return absl::StrCat("cuda/", memory_->info().name); }
   int num_threads() const override { return 1; }
   Memory* memory() override { return memory_.get(); }
+  HostTier* host_tier() override { return &host_tier_; }
   absl::Status status() const override { return memory_->status(); }
   int usual_step_rows() const override { return 2048; }
 
@@ -71,7 +76,9 @@ class CudaBackend final : public Backend, public VerbTimer {
   void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override;
   void FinishStep(std::vector<Sample>* samples) override {
     samples->clear();
-    if (results_) results_->Receive(samples);
+    if (!results_) return;
+    results_->Receive(samples);
+    if (status().ok()) host_tier_.Receive();
   }
   bool runs_ahead() const override { return true; }
   std::vector<VerbTime> TimeVerbs(absl::FunctionRef<void()> steps) override;
@@ -101,6 +108,7 @@ class CudaBackend final : public Backend, public VerbTimer {
 
   // Freed last: everything else lies in it.
   const std::unique_ptr<CudaMemory> memory_;
+  cuda::CudaHostTier host_tier_;
   cuda::Operands operands_;
   std::optional<AttentionSetup> setup_;
   BufferOf<float> slopes_;
@@ -179,6 +187,7 @@ absl::Status CudaBackend::SetupAttention(const AttentionSetup& setup) {
       .kv = reinterpret_cast<const unsigned char*>(setup.frames.base),
       .summaries = reinterpret_cast<unsigned char*>(setup.summaries.base),
       .alibi_slopes = setup.alibi_slopes.empty() ? nullptr : slopes_.data(),
+      .slices = host_tier_.cache(),
   };
   image_.emplace(memory_.get(), *setup_, geometry_);
   attention_.emplace(memory_.get(), *setup_, geometry_);
@@ -229,6 +238,7 @@ void CudaBackend::StartStep(const StepBatch& batch,
   }
   attention_->BeginStep(*image_);
   operands_.BeginStep();
+  host_tier_.BeginStep(static_cast<int>(batch.slices.size()));
   const auto launch = [&] { verbs(step); };
   if (clock_) {
     clock_->Begin();
@@ -238,6 +248,7 @@ void CudaBackend::StartStep(const StepBatch& batch,
   } else {
     launch();
   }
+  host_tier_.SendBack();
   results_->SendBack();
 }
 

@@ -52,6 +52,11 @@ void CudaMemory::Write(std::byte* to, const void* host, int64_t bytes) {
   WriteAsync(to, host, bytes);
 }
 
+void CudaMemory::ReadPieces(std::span<const Piece> pieces) {
+  for (const Piece& piece : pieces) ReadAsync(piece.to, piece.from, piece.bytes);
+  Finish();
+}
+
 std::span<const float> CudaMemory::Read(const float* from, int64_t count) {
   read_.resize(count);
   ReadAsync(read_.data(), from, count * static_cast<int64_t>(sizeof(float)));

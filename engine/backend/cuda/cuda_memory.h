@@ -22,6 +22,7 @@ class CudaMemory final : public Memory {
   void Discard(std::byte*, int64_t) override {}
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void Write(std::byte* to, const void* host, int64_t bytes) override;
+  void ReadPieces(std::span<const Piece> pieces) override;
   std::span<const float> Read(const float* from, int64_t count) override;
 
   // From and to memory of AllocateHost, complete after Finish.

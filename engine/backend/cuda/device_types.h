@@ -15,7 +15,31 @@ inline constexpr int kTileTokens = kTile;
 
 enum class Cache : int { kF32, kBf16 };
 
-// The KV cache as in kv_types.h.
+// What slice_cache.cu counts, on the device.
+struct SliceCounts {
+  unsigned turn;    // of the layer and step that marks, from 1 on
+  int num_missing;  // of its slices, those in no slot
+  int num_taken;    // of them, those that have one now
+  int hand;         // the slot after the one that was looked at last
+};
+
+// Pages that are at home in the host's memory, and the device's cache of their slices (HostTier).
+// Slices are numbered page * slices_per_page + slice, slots from 1 on.
+struct SliceCache {
+  int num_slots;  // 0: every page lies in a frame
+  const unsigned char* home;
+  unsigned char* slots;
+  int* slot_of;         // [slice]; 0: in none. -1, while the slices of a layer are marked: missing
+  unsigned char* uses;  // [slice]; steps that needed it, as far as they count
+  int64_t* owners;      // [slot + 1]: the slice that it was given to last
+  unsigned* stamps;     // [slot + 1]: the turn that needed it last
+  int64_t* missing;     // slices of the layer
+  SliceCounts* counts;
+  int* reads_of;  // [slice of the step][2]: hits and misses
+};
+
+// The KV cache as in kv_types.h. Page tables of a step hold, of each page, the frame in which it
+// lies, or ~page where it is at home.
 struct Geometry {
   int num_layers;
   int num_heads;
@@ -36,15 +60,24 @@ struct Geometry {
   const unsigned char* kv;
   unsigned char* summaries;
   const float* alibi_slopes;  // null: none
+  SliceCache slices;
 
   FOLIO_HOST_DEVICE int half() const { return head_dim / 2; }
   FOLIO_HOST_DEVICE int group() const { return num_heads / num_kv_heads; }
   FOLIO_HOST_DEVICE int qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
-  FOLIO_HOST_DEVICE const unsigned char* Keys(int frame, int layer, int kv_head) const {
-    return kv + frame * frame_bytes + (int64_t{layer} * num_kv_heads + kv_head) * slice_bytes;
+  FOLIO_HOST_DEVICE int64_t SliceAtHome(int place, int layer, int kv_head) const {
+    return (int64_t{~place} * num_layers + layer) * num_kv_heads + kv_head;
   }
-  FOLIO_HOST_DEVICE const unsigned char* Values(int frame, int layer, int kv_head) const {
-    return Keys(frame, layer, kv_head) + key_bytes;
+  // `place` as page tables have it, or the frame of a sink.
+  FOLIO_HOST_DEVICE const unsigned char* Keys(int place, int layer, int kv_head) const {
+    const int64_t offset = (int64_t{layer} * num_kv_heads + kv_head) * slice_bytes;
+    if (place >= 0) return kv + place * frame_bytes + offset;
+    const int slot = Peek(&slices.slot_of[SliceAtHome(place, layer, kv_head)]);
+    if (slot > 0) return slices.slots + (slot - 1) * slice_bytes;
+    return slices.home + ~place * frame_bytes + offset;
+  }
+  FOLIO_HOST_DEVICE const unsigned char* Values(int place, int layer, int kv_head) const {
+    return Keys(place, layer, kv_head) + key_bytes;
   }
   // kv_types.h: PendingRows.
   FOLIO_HOST_DEVICE unsigned char* PendingRow(const int* frames, int64_t token, int layer,
@@ -168,6 +201,8 @@ struct Step {
   // Rows in tiles whose heads choose chunks, and the place of each row among them (-1: none).
   RowList choosing_rows;
   const int* choosing_place;
+  // Rows that look at all pages that any row looks at; none where every page lies in a frame.
+  RowList reading_rows;
   int num_lists;  // of chunks that rows in tiles may choose
 };
 

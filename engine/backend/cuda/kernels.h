@@ -89,6 +89,12 @@ void ChooseChunks(Stream stream, const Geometry& g, const Step& step, const Pick
 void ChooseTokens(Stream stream, const Geometry& g, const Step& step, const Picks& tokens,
                   const ChooseArgs& args, int layer);
 
+// Slices of pages at home that step.reading_rows look at in this layer come into g.slices. After
+// the choice of chunks, before that of tokens: all that those are chosen from comes.
+//   8 bytes per visit; every missing slice once over the link to the host, once to the device
+void BringSlices(Stream stream, const Geometry& g, const Step& step, const Picks& picks, int layer,
+                 int64_t visits);
+
 // Attention of the rows of step.plain_rows or step.tensor_rows under their stages. The visits of a
 // row are split over num_splits blocks whose partial results `partial`
 // [rows of the list][num_heads][num_splits][head_dim + 2] takes, if that is more than one.

@@ -45,6 +45,9 @@ FOLIO_DEVICE void BeginKernel() {
   WaitForEarlier();
 }
 
+// Of what other threads may write at the same time, by atomic operations.
+FOLIO_HOST_DEVICE int Peek(const int* at) { return *const_cast<const volatile int*>(at); }
+
 }  // namespace folio::cuda
 
 #else
@@ -72,6 +75,9 @@ extern dim3 blockDim;
 inline void AllowNext() {}
 inline void WaitForEarlier() {}
 inline void BeginKernel() {}
+inline int Peek(const int* at) {
+  return std::atomic_ref<int>(*const_cast<int*>(at)).load(std::memory_order_relaxed);
+}
 
 void __syncthreads();
 void __syncwarp();
@@ -79,6 +85,15 @@ float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 template <typename T>
 T atomicAdd(T* at, T value) {
   return std::atomic_ref<T>(*at).fetch_add(value, std::memory_order_relaxed);
+}
+template <typename T>
+T atomicExch(T* at, T value) {
+  return std::atomic_ref<T>(*at).exchange(value, std::memory_order_relaxed);
+}
+template <typename T>
+T atomicCAS(T* at, T expected, T value) {
+  std::atomic_ref<T>(*at).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  return expected;
 }
 // Aligned as CUDA has them: a sanitizer sees a load that a device would fault on.
 struct alignas(8) uint2 {

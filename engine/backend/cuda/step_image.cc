@@ -100,6 +100,7 @@ absl::Status StepImage::Build(const StepBatch& batch, bool repeats,
   plain_rows_.clear();
   tensor_rows_.clear();
   choosing_rows_.clear();
+  reading_rows_.clear();
   tiles_.clear();
   tasks_.clear();
   tokens_ = batch.tokens;
@@ -118,12 +119,13 @@ absl::Status StepImage::Build(const StepBatch& batch, bool repeats,
   shape_.num_tensor_rows = static_cast<int>(tensor_rows_.size());
   shape_.num_tiles = static_cast<int>(tiles_.size());
   shape_.num_choosing_rows = static_cast<int>(choosing_rows_.size());
+  shape_.num_reading_rows = static_cast<int>(reading_rows_.size());
   shape_.num_chunk_tasks = static_cast<int>(tasks_.size());
   return Upload();
 }
 
 void StepImage::Pad() {
-  for (std::vector<int>* rows : {&plain_rows_, &tensor_rows_}) {
+  for (std::vector<int>* rows : {&plain_rows_, &tensor_rows_, &reading_rows_}) {
     if (!rows->empty()) rows->resize(shape_.num_rows, -1);
   }
   slices_.resize(shape_.num_rows);
@@ -164,6 +166,9 @@ absl::Status StepImage::AddSlice(const SequenceSlice& from, EvidencePick* eviden
     return at;
   };
   const size_t pages = add(from.pages);
+  if (setup_.page_places != nullptr) {
+    for (size_t n = pages; n < frames_.size(); ++n) frames_[n] = setup_.page_places[frames_[n]];
+  }
   const size_t sinks = add(from.sinks);
   const size_t summaries = add(from.summaries);
   const size_t pending = from.pending_queries.empty() ? kNoFrames : add(from.pending_queries);
@@ -198,7 +203,12 @@ void StepImage::AddRows(const SequenceSlice& from, Slice* to) {
     // A tile turns raw keys once for all of its rows; for one row that is not worth while.
     const bool tensor = tensor_cores_ && !to->raw_keys;
     (tensor ? tensor_rows_ : plain_rows_).push_back(from.row_begin + row);
+    AddReader(from.row_begin + row);
   }
+}
+
+void StepImage::AddReader(int row) {
+  if (setup_.page_places != nullptr) reading_rows_.push_back(row);
 }
 
 void StepImage::AddTiles(const SequenceSlice& from, int end) {
@@ -213,12 +223,15 @@ void StepImage::AddTiles(const SequenceSlice& from, int end) {
     if (chunk > 0) count = static_cast<int>(std::min<int64_t>(count, chunk - i % chunk));
     tiles_.push_back({slice, from.row_begin + row, count});
     row += count;
+    // What the others see of the context, but for pages that they are about to leave behind.
+    AddReader(from.row_begin + row - 1);
   }
   if (chunk == 0) return;
   for (int row = 0; row < end; ++row) {
     if (!CoversChunks(plan, from.first_position + row)) continue;
     choosing_place_[from.row_begin + row] = static_cast<int>(choosing_rows_.size());
     choosing_rows_.push_back(from.row_begin + row);
+    AddReader(from.row_begin + row);
   }
 }
 
@@ -228,7 +241,7 @@ int64_t StepImage::MaxBytes(const Sizes& sizes) const {
   const int64_t padded = std::min<int64_t>(kBuckets[std::size(kBuckets) - 1], setup_.max_step_rows);
   const int64_t rows = std::max(sizes.num_rows, padded);
   const int64_t slices = std::max(sizes.num_slices, padded);
-  constexpr int64_t kRowBytes = 3 * sizeof(int) + sizeof(float) + sizeof(Tile) + 3 * sizeof(int);
+  constexpr int64_t kRowBytes = 3 * sizeof(int) + sizeof(float) + sizeof(Tile) + 5 * sizeof(int);
   const int64_t seen_words = (setup_.vocab_size + 31) / 32;
   return kLists * static_cast<int64_t>(kAlignment) + rows * kRowBytes +
          slices * static_cast<int64_t>(sizeof(Slice)) +
@@ -316,7 +329,7 @@ absl::Status StepImage::Upload() {
                        PaddedBytes(tokens_) + PaddedBytes(samples_.tasks()) + PaddedBytes(slices_) +
                        PaddedBytes(plain_rows_) + PaddedBytes(tensor_rows_) + PaddedBytes(tiles_) +
                        PaddedBytes(choosing_rows_) + PaddedBytes(choosing_place_) +
-                       PaddedBytes(tasks_);
+                       PaddedBytes(reading_rows_) + PaddedBytes(tasks_);
   const size_t bytes = fixed + PaddedBytes(frames_) + PaddedBytes(samples_.words());
   auto* device = device_.Get<std::byte>(static_cast<int64_t>(bytes));
   turn_ = 1 - turn_;
@@ -345,6 +358,7 @@ absl::Status StepImage::Upload() {
   step_.num_tiles = shape_.num_tiles;
   step_.choosing_rows = {packer.Add(choosing_rows_), shape_.num_choosing_rows};
   step_.choosing_place = packer.Add(choosing_place_);
+  step_.reading_rows = {packer.Add(reading_rows_), shape_.num_reading_rows};
   step_.num_lists = shape_.num_lists;
   chunk_tasks_ = packer.Add(tasks_);
   memory_->WriteAsync(device, host, static_cast<int64_t>(bytes));

@@ -20,6 +20,7 @@ struct StepShape {
   int num_tensor_rows = 0;
   int num_tiles = 0;
   int num_choosing_rows = 0;
+  int num_reading_rows = 0;
   int num_lists = 0;
   // Chunks that the step completes; tokens of the largest chunk, 0: nobody chooses chunks.
   int num_chunk_tasks = 0;
@@ -85,6 +86,7 @@ class StepImage {
   void AddRows(const SequenceSlice& from, Slice* to);
   bool GoesIntoTiles(const SequenceSlice& from) const;
   void AddTiles(const SequenceSlice& from, int end);
+  void AddReader(int row);
   void Pad();
   absl::Status Upload();
   int64_t MaxBytes(const Sizes& sizes) const;
@@ -113,6 +115,7 @@ class StepImage {
   std::vector<int> tensor_rows_;
   std::vector<int> choosing_rows_;
   std::vector<int> choosing_place_;
+  std::vector<int> reading_rows_;
   std::vector<Tile> tiles_;
   std::vector<ChunkTask> tasks_;
   SampleTasks samples_;

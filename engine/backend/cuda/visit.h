@@ -8,7 +8,8 @@ namespace folio::cuda {
 struct Visit {
   const unsigned char* keys;
   const unsigned char* values;
-  int lo;  // tokens of the page that are visible
+  int place;  // of the page, as page tables have it
+  int lo;     // tokens of the page that are visible
   int hi;
   int head;  // of the group; -1: all
   // The query is turned by both (null: not), the second with a sign.
@@ -44,11 +45,17 @@ class Visits {
 
   // False where there is nothing to see (a padded place).
   FOLIO_DEVICE bool Get(int64_t v, Visit* visit) const {
+    const Stage* stage = StageOf(&v);
+    return stage != nullptr && Make(*stage, v, visit);
+  }
+
+  // The stage of visit *v, which becomes the place in that stage; null: there is no such visit.
+  FOLIO_DEVICE const Stage* StageOf(int64_t* v) const {
     for (int stage = 0; stage < s_.num_stages; ++stage) {
-      if (v < counts_[stage]) return Make(s_.stages[stage], v, visit);
-      v -= counts_[stage];
+      if (*v < counts_[stage]) return &s_.stages[stage];
+      *v -= counts_[stage];
     }
-    return false;
+    return nullptr;
   }
 
  private:
@@ -76,9 +83,10 @@ class Visits {
     return chooses ? int64_t{g_.group()} * s_.top_tokens.count : 0;
   }
 
-  FOLIO_DEVICE void SetPage(int frame, Visit* visit) const {
-    visit->keys = g_.Keys(frame, layer_, kv_head_);
-    visit->values = g_.Values(frame, layer_, kv_head_);
+  FOLIO_DEVICE void SetPage(int place, Visit* visit) const {
+    visit->place = place;
+    visit->keys = g_.Keys(place, layer_, kv_head_);
+    visit->values = visit->keys + g_.key_bytes;
   }
 
   // How the query is turned for a page that it sees `pages_between` pages ahead of its own.

@@ -81,6 +81,7 @@ class Staging {
     }
     return static_cast<std::byte*>(data_);
   }
+  const std::byte* data() const { return static_cast<const std::byte*>(data_); }
 
  private:
   CudaMemory* const memory_;

@@ -28,6 +28,7 @@ ABSL_FLAG(int64_t, scale, 1, "what lengths are divided by, for a try on a small 
 ABSL_FLAG(int, step_tokens, 2048, "tokens of a prefill step");
 ABSL_FLAG(int, repetitions, 20, "steps of which the median counts");
 ABSL_FLAG(int64_t, kv_bytes, 0, "bytes of KV cache; 0: what the device has room for");
+ABSL_FLAG(int64_t, kv_host_bytes, 0, "bytes of the host's memory for complete pages; 0: they stay");
 
 namespace folio {
 namespace {
@@ -40,7 +41,7 @@ std::vector<Measurement> All() {
   const int step_tokens = absl::GetFlag(FLAGS_step_tokens);
   std::vector<Measurement> all = CeilingMeasurements();
   for (auto& more : {DecodeMeasurements(scale), PrefillMeasurements(scale, step_tokens),
-                     VerbMeasurements(scale, step_tokens)}) {
+                     TierMeasurements(scale, step_tokens), VerbMeasurements(scale, step_tokens)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
@@ -75,6 +76,7 @@ EngineOptions Options() {
   options.make_cuda = CudaMaker();
   options.kv_dtype = "bf16";
   options.kv_bytes = absl::GetFlag(FLAGS_kv_bytes);
+  options.kv_host_bytes = absl::GetFlag(FLAGS_kv_host_bytes);
   options.step_tokens = absl::GetFlag(FLAGS_step_tokens);
   options.prefill_share_tokens = options.step_tokens;
   options.max_running_requests = 64;

@@ -33,6 +33,7 @@ struct Measurement {
 std::vector<Measurement> CeilingMeasurements();
 std::vector<Measurement> DecodeMeasurements(int64_t scale);
 std::vector<Measurement> PrefillMeasurements(int64_t scale, int step_tokens);
+std::vector<Measurement> TierMeasurements(int64_t scale, int step_tokens);
 std::vector<Measurement> VerbMeasurements(int64_t scale, int step_tokens);
 
 // `tokens` / scale, but 64 at least.
