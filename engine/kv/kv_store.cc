@@ -335,7 +335,7 @@ void KvStore::Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv
 void KvStore::EndStep() {
   if (tiered_ == nullptr) return;
   mover_->EndStep();
-  tiered_->NoteWritten(false);
+  NoteWritten();
 }
 
 bool KvStore::HasLostPages(const SequenceKv& kv) const {

@@ -124,9 +124,24 @@ class KvStore {
   // The step is finished: what it brought into memory may leave again. To be called after each
   // step, before anything else.
   void EndStep();
+  // Which pages have come home, or could not; EndStep notes it, too.
+  void NoteWritten() {
+    if (tiered_ != nullptr) tiered_->NoteWritten(false);
+  }
   bool has_lost_pages() const { return tiered_ != nullptr && tiered_->num_lost() > 0; }
   // Whether a page of the sequence can no longer be read. What was computed from it means nothing.
   bool HasLostPages(const SequenceKv& kv) const;
+
+  // Whether the file home has the page, or memory alone a page that is sealed; while it is being
+  // written neither is so. False where pages do not go to files.
+  bool IsHome(FrameId id) const { return tiered_ != nullptr && tiered_->IsHome(id); }
+  bool IsOnlyInMemory(FrameId id) const {
+    return tiered_ != nullptr && tiered_->IsOnlyInMemory(id);
+  }
+  // Why pages are only in memory, if the home has refused any.
+  absl::Status home_error() const {
+    return tiered_ == nullptr ? absl::OkStatus() : tiered_->home_error();
+  }
 
   // Frees pages that no query at `next_position` or later can see.
   void Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv* kv);

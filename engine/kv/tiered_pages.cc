@@ -112,8 +112,9 @@ void TieredPages::Seal(FrameId id) {
 
 void TieredPages::MaybeWrite(FrameId id) {
   if (frames_[id].state != State::kSealed || frames_[id].open_refs > 0) return;
-  home_error_ = CatchErrors([&] { StartWrite(id); });
-  if (home_error_.ok()) return;
+  const absl::Status started = CatchErrors([&] { StartWrite(id); });
+  if (started.ok()) return;
+  home_error_ = started;
   frames_[id].state = State::kUnwritten;
   unwritten_.push_back(id);
 }

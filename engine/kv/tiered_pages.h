@@ -45,6 +45,12 @@ class TieredPages final : public Frames {
   void MarkLost(FrameId id);
   bool IsLost(FrameId id) const { return frames_[id].lost; }
   int64_t num_lost() const { return num_lost_; }
+  // Written to the home, or taken from it. Else the home has nothing, or not all of it.
+  bool IsHome(FrameId id) const { return frames_[id].state == State::kHome; }
+  // Complete, and in memory alone: the home has not taken it, or not been asked to.
+  bool IsOnlyInMemory(FrameId id) const {
+    return frames_[id].state == State::kSealed || frames_[id].state == State::kUnwritten;
+  }
 
   int64_t SliceNumber(FrameId id, int slice) const {
     return int64_t{id} * slices_per_frame_ + slice;

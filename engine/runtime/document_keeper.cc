@@ -1,9 +1,11 @@
 #include "engine/runtime/document_keeper.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/status_macros.h"
 
@@ -20,6 +22,9 @@ int64_t TextBytesOf(const DocumentKeeper::SaveOrder& order) {
   return std::ssize(*order.tokens) * kBytesPerToken + kManifestBytes;
 }
 
+// Of one document, that the home did not take: they take as much memory again.
+constexpr int kMaxCopiedPages = SegmentHome::kPages;
+
 // At a time, of documents that questions wait for.
 constexpr int kLoads = 2;
 
@@ -34,6 +39,29 @@ std::vector<int64_t> OffsetsOf(const Tokenizer& tokenizer, const std::vector<int
   }
   return offsets;
 }
+
+// A page that the home has not taken, as it is in memory.
+class CopiedPage final : public PageFile {
+ public:
+  CopiedPage(const KvStore& store, FrameId frame)
+      : slice_bytes_(static_cast<size_t>(store.geometry().slice_bytes())) {
+    const SliceMemory memory = store.page_memory();
+    const int num_slices = store.geometry().num_slices();
+    bytes_.reserve(num_slices * slice_bytes_);
+    for (int slice = 0; slice < num_slices; ++slice) {
+      const std::byte* const from = memory.Slice(frame, slice);
+      bytes_.insert(bytes_.end(), from, from + slice_bytes_);
+    }
+  }
+  absl::Status Read(int slice, int /*page*/, std::span<std::byte* const> to) override {
+    std::memcpy(to[0], bytes_.data() + slice * slice_bytes_, slice_bytes_);
+    return absl::OkStatus();
+  }
+
+ private:
+  const size_t slice_bytes_;
+  std::vector<std::byte> bytes_;
+};
 
 }  // namespace
 
@@ -283,11 +311,21 @@ void DocumentKeeper::Save(SaveOrder order, Done<SavedDocument> done) {
 
 // ---- Engine thread ----
 
-std::vector<SegmentHome::Place> DocumentKeeper::PlacesOf(const SequenceKv& kv) const {
+absl::StatusOr<std::vector<SegmentHome::Place>> DocumentKeeper::PlacesOf(
+    const KvStore& store, const SequenceKv& kv) const {
   std::vector<SegmentHome::Place> places;
   if (home_ == nullptr) return places;
+  int num_copies = 0;
   for (int64_t page = kv.first_page; page < kv.open_page; ++page) {
-    places.push_back(home_->PlaceOf(kv.pages[page - kv.first_page]));
+    const FrameId frame = kv.pages[page - kv.first_page];
+    if (!store.IsOnlyInMemory(frame)) {
+      places.push_back(home_->PlaceOf(frame));
+    } else if (++num_copies <= kMaxCopiedPages) {
+      places.push_back({std::make_shared<CopiedPage>(store, frame), 0});
+    } else {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "too many pages could not be written to disk: ", store.home_error().message()));
+    }
   }
   return places;
 }

@@ -71,8 +71,11 @@ class DocumentKeeper {
 
   // ---- Engine thread ----
 
-  // Where the home has the sealed pages of a sequence.
-  std::vector<SegmentHome::Place> PlacesOf(const SequenceKv& kv) const;
+  // Where the home has the sealed pages of a sequence, or will have what is being written; of those
+  // that it did not take, copies, if they are few. Errors: RESOURCE_EXHAUSTED if they are many.
+  // Throws std::bad_alloc.
+  absl::StatusOr<std::vector<SegmentHome::Place>> PlacesOf(const KvStore& store,
+                                                           const SequenceKv& kv) const;
 
   // What there is of a document: its text, whole or not, and the cache of its first tokens. Nothing
   // that is pointed to may change before it is done.

@@ -167,6 +167,7 @@ class DocumentTable {
     bool may_fit = false;
     bool whole = false;  // the text, and the cache of all of it
     bool with_cache = false;
+    bool again = false;  // after one that failed while the home took no pages
   };
   void NoteSaved(Rendition* rendition, const absl::StatusOr<DocumentKeeper::SavedDocument>& saved,
                  SaveAttempt attempt);
@@ -236,7 +237,7 @@ class DocumentTable {
   // Writes what there is of it, if that is worth it; else it is done later.
   void SaveIfDue(Document* document);
   enum class SavedPart : uint8_t { kTextAndCache, kText };
-  void Save(Document* document, SavedPart part = SavedPart::kTextAndCache);
+  void Save(Document* document, SavedPart part = SavedPart::kTextAndCache, bool again = false);
   // Pages from first_page on are read from where they were saved, as far as that stays.
   void AdoptSavedPages(const Document& document, int64_t first_page, bool whole);
   // Pages of the stored cache that are sealed, in segments that are full.

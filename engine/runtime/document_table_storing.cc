@@ -35,11 +35,11 @@ void DocumentTable::SaveIfDue(Document* document) {
   if (whole || enough || the_rest) Save(document);
 }
 
-void DocumentTable::Save(Document* document, SavedPart part) {
+void DocumentTable::Save(Document* document, SavedPart part, bool again) {
   Rendition* const rendition = &document->primary();
   const Sequence& sequence = rendition->sequence;
   const int64_t num_cached = rendition->admitted ? sequence.num_in_kv : 0;
-  SaveAttempt attempt;
+  SaveAttempt attempt{.again = again};
   attempt.whole = document->finished && num_cached == std::ssize(*document->tokens);
   const bool much =
       num_cached - document->stored_tokens() >= kPagesPerSave * store_->geometry().page_tokens;
@@ -67,7 +67,7 @@ void DocumentTable::Save(Document* document, SavedPart part) {
       order.image = CacheImage::Of(*store_, sequence.plan, num_cached, sequence.kv);
       order.image.CopyFromDevice(store_->memory());
       if (!attempt.whole) order.image.CopyWhatChanges();
-      order.image.sealed_pages = keeper_->PlacesOf(sequence.kv);
+      FOLIO_ASSIGN_OR_RETURN(order.image.sealed_pages, keeper_->PlacesOf(*store_, sequence.kv));
     }
     const auto info = directory_->Get(document->handle);
     if (info.ok() && info->attachment != nullptr) order.text = info->attachment->stored_text();
@@ -83,7 +83,7 @@ void DocumentTable::Save(Document* document, SavedPart part) {
     return absl::OkStatus();
   });
   if (ordered.ok()) return;
-  NoteSaved(rendition, ordered, {.whole = attempt.whole, .with_cache = with_cache});
+  NoteSaved(rendition, ordered, {.whole = attempt.whole, .with_cache = with_cache, .again = again});
 }
 
 void DocumentTable::Save(const DocumentHandle& handle) {
@@ -102,7 +102,9 @@ void DocumentTable::AdoptSavedPages(const Document& document, int64_t first_page
   CatchErrors([&] {
     DocumentKeeper::Adopter adopter(keeper_, document.handle, *document.stored_cache);
     for (int64_t page = std::max(first_page, kv.first_page); page < end; ++page) {
-      adopter.Adopt(kv.pages[page - kv.first_page], page);
+      const FrameId frame = kv.pages[page - kv.first_page];
+      // The home may still be writing the others, or asked to again.
+      if (store_->IsHome(frame)) adopter.Adopt(frame, page);
     }
   }).IgnoreError();
 }
@@ -128,6 +130,7 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   --num_moving_;
   if (document == nullptr) return ReleaseUser(rendition);
   document->saving = false;
+  store_->NoteWritten();  // what there was to be written has been: the document was saved after it
   if (rendition->lost) attempt = {.whole = attempt.whole};  // it is saved anew
   if (attempt.may_fit && attempt.whole && absl::IsResourceExhausted(saved.status()) &&
       UnloadOne()) {
@@ -137,6 +140,11 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   }
   if (!attempt.whole && attempt.with_cache && absl::IsResourceExhausted(saved.status())) {
     Save(document, SavedPart::kText);  // for which there may be room
+    return ReleaseUser(rendition);
+  }
+  if (attempt.whole && !attempt.again && !saved.ok() && !store_->home_error().ok()) {
+    // Pages that were on their way home did not get there; now it is known which.
+    Save(document, SavedPart::kTextAndCache, true);
     return ReleaseUser(rendition);
   }
   const DocumentHandle& handle = document->handle;

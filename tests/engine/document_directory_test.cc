@@ -51,12 +51,19 @@ TEST_F(DocumentDirectoryTest, ADocumentIsReadyOnceEveryTokenOfAFinishedUploadIsP
   EXPECT_TRUE(directory_.FinishUpload(document).ok());
   EXPECT_EQ(StateOf(document), State::kPrefilling);
   EXPECT_EQ(directory_.SetProgress(document, {.prefilled_tokens = 39}), State::kPrefilling);
-  EXPECT_EQ(directory_.SetProgress(document, {40, 1000, 300, 200}), State::kReady);
+  DocumentDirectory::Progress progress = {.prefilled_tokens = 40,
+                                          .device_kv_bytes = 1000,
+                                          .host_kv_bytes = 400,
+                                          .disk_kv_bytes = 300,
+                                          .summary_bytes = 200};
+  EXPECT_EQ(directory_.SetProgress(document, progress), State::kReady);
   EXPECT_EQ(directory_.Get(document)->device_kv_bytes, 1000);
+  EXPECT_EQ(directory_.Get(document)->host_kv_bytes, 400);
   EXPECT_EQ(directory_.Get(document)->disk_kv_bytes, 300);
   EXPECT_EQ(directory_.Get(document)->summary_bytes, 200);
   // Another strategy's cache comes and goes.
-  EXPECT_EQ(directory_.SetProgress(document, {40, 1500, 300, 200}), State::kReady);
+  progress.device_kv_bytes = 1500;
+  EXPECT_EQ(directory_.SetProgress(document, progress), State::kReady);
 }
 
 TEST_F(DocumentDirectoryTest, ProgressOfADocumentThatIsGoneOrHasFailedIsNobodys) {

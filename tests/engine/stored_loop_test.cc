@@ -1,6 +1,10 @@
 // Stored documents on the engine thread: how they come back into memory, and when.
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <future>
+#include <random>
 
 #include "tests/engine/stored_loop_fixture.h"
 
@@ -277,6 +281,83 @@ TEST_F(WaitingForTheDisk, AnUploadIsNotRefusedWhileADocumentIsBeingRead) {
   loop_->RunStep();
   ASSERT_TRUE(Info("other").short_of_room) << Info("other").error;
   RunUntil([&] { return Info("other").prefilled_tokens == kTokens - 50; });
+}
+
+// The own files of the home can be written or not.
+class HomeThatTakesNothing : public StoredLoop {
+ protected:
+  static absl::Status FailWrites(const std::string& operation, const std::string& /*path*/) {
+    return operation == "write" ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+  }
+  void SetFault(MemoryFiles::Fault fault) {
+    ASSERT_TRUE(home_->AwaitIdle(std::chrono::steady_clock::now() + std::chrono::minutes(1)));
+    page_files_.set_fault(std::move(fault));
+  }
+  const SequenceKv& KvOf(const std::string& id) {
+    return loop_->documents().Find(Info(id).handle)->primary().sequence.kv;
+  }
+  // Its sealed pages, as they lie in memory or where the keeper says.
+  std::vector<std::byte> PagesInMemory(const std::string& id) {
+    std::vector<std::byte> pages;
+    const SequenceKv& kv = KvOf(id);
+    const SliceMemory memory = store_->page_memory();
+    for (int64_t n = 0; n < kv.open_page; ++n) {
+      for (int slice = 0; slice < kGeometry.num_slices(); ++slice) {
+        const std::byte* const from = memory.Slice(kv.pages[static_cast<size_t>(n)], slice);
+        pages.insert(pages.end(), from, from + kGeometry.slice_bytes());
+      }
+    }
+    return pages;
+  }
+  std::vector<std::byte> PagesOfFiles(const std::string& id) {
+    const auto slice_bytes = static_cast<size_t>(kGeometry.slice_bytes());
+    std::vector<std::byte> pages;
+    const auto places = keeper_->PlacesOf(*store_, KvOf(id));
+    if (!places.ok()) return pages;
+    for (const SegmentHome::Place& place : *places) {
+      for (int slice = 0; slice < kGeometry.num_slices(); ++slice) {
+        pages.resize(pages.size() + slice_bytes);
+        std::byte* const to = pages.data() + pages.size() - slice_bytes;
+        EXPECT_TRUE(place.file->Read(slice, place.page, {&to, 1}).ok());
+      }
+    }
+    return pages;
+  }
+};
+
+TEST_F(HomeThatTakesNothing, PagesAreSavedAsTheyAreInMemory) {
+  SetFault(FailWrites);
+  std::mt19937 random(7);
+  std::byte* const memory = store_->page_memory().base;
+  std::generate_n(memory, 200 * 4096, [&] { return static_cast<std::byte>(random()); });
+  UploadAndSave("book", kTokens);
+  ASSERT_EQ(KvOf("book").open_page, kTokens / 16);
+  const std::vector<std::byte> pages = PagesInMemory("book");
+  EXPECT_TRUE(store_->IsOnlyInMemory(KvOf("book").pages.front()));
+  // Their places in files of the home stay theirs: they are still to be written there.
+  ASSERT_TRUE(home_->AwaitIdle(std::chrono::steady_clock::now() + std::chrono::minutes(1)));
+  EXPECT_EQ(page_files_.paths(), std::vector<std::string>{"pages/0"});
+
+  // The home is asked again once the memory is full.
+  const auto prompt = SubmitPrompt(190 * 16, 2);
+  RunUntil([&] { return prompt->ended(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(prompt->status())) << prompt->status();
+  SetFault(nullptr);
+  EXPECT_EQ(Ask("book"), kTokens);
+  EXPECT_EQ(PagesOfFiles("book"), pages);
+
+  Restart();
+  EXPECT_EQ(Ask("book"), kTokens);
+  EXPECT_EQ(PagesOfFiles("book"), pages);
+}
+
+TEST_F(HomeThatTakesNothing, ADocumentOfManyPagesIsNotSavedAndSaysWhy) {
+  SetFault(FailWrites);
+  Upload("book", 70 * 16);
+  RunUntil([&] { return !Info("book").save_error.ok(); });
+  EXPECT_TRUE(absl::IsResourceExhausted(Info("book").save_error)) << Info("book").save_error;
+  EXPECT_THAT(Info("book").save_error.message(), testing::HasSubstr("no space left"));
+  EXPECT_EQ(Ask("book"), 70 * 16);
 }
 
 }  // namespace
