@@ -28,7 +28,7 @@ def measure(bin_dir, directory, limits):
         faults += documents.resident_faults()
     figures.append(share_of(f"{TOKENS} tokens, same answers, files cached by the system", rate, limits.cached, faults))
     for name, model, depth, memory_bytes in UNCACHED:
-        run = synthetic.on_disk(bin_dir, directory, depth, memory_bytes, "--strategy=full", model=model, tokens=5)
+        run = synthetic.on_disk(bin_dir, directory, depth, memory_bytes, "--strategy=full", model=model, tokens=15)
         rate, limit = (run["missed_bytes"] / seconds for seconds in (run["seconds"], run["raw_seconds"][0]))
         figures.append(share_of(f"not cached: {name}, {depth} tokens", rate, limit, faults))
     return report("stream", f"full attention, {'; '.join(figures)} (goal {LEAST})", faults)

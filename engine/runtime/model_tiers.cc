@@ -1,0 +1,112 @@
+#include "engine/runtime/model_tiers.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
+#include "engine/model/synthetic_model.h"
+#include "engine/runtime/open_files.h"
+
+namespace folio {
+namespace {
+
+// In --kv-dir.
+constexpr char kPagesDirectory[] = "pages";
+constexpr char kStoreDirectory[] = "store";
+
+// What stored documents are good for.
+struct Identity {
+  Fingerprint tokenizer = {};
+  Fingerprint model = {};
+};
+std::string BytesOfFile(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
+                    const KvGeometry& geometry) {
+  const std::filesystem::path dir(model_dir);
+  // The name of a synthetic model says all of it.
+  const bool synthetic = IsSynthetic(model_dir);
+  std::vector<ModelFile> files;
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer_config.json"}) {
+    if (!synthetic && std::filesystem::exists(dir / name)) {
+      files.push_back({name, BytesOfFile(dir / name)});
+    }
+  }
+  Identity identity;
+  identity.tokenizer = TokenizerFingerprint(std::move(files));
+  const ModelContent content{.config = synthetic ? model_dir : BytesOfFile(dir / "config.json"),
+                             .tokenizer = identity.tokenizer,
+                             .tensors = tensors,
+                             .page_tokens = geometry.page_tokens,
+                             .kv_dtype = geometry.dtype};
+  identity.model = content.MakeFingerprint();
+  return identity;
+}
+
+}  // namespace
+
+absl::Status CheckTiers(const EngineOptions& options, Backend* backend) {
+  const bool on_host = backend->host_tier() == nullptr;
+  if (!on_host && !options.kv_dir.empty() && options.kv_host_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "--kv-dir on a GPU needs --kv-host-bytes: the memory of the host through which pages go to "
+        "the disk and come from it");
+  }
+  if (on_host && options.kv_host_bytes > 0) {
+    return absl::InvalidArgumentError(
+        "--kv-host-bytes is for a GPU; on the CPU --kv-bytes is the memory of the host, and "
+        "--kv-dir takes what finds no room in it");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometry& geometry,
+                                   LoadedModel* model) {
+  const int step_tokens = model->scheduler.step_tokens;
+  if (!options.kv_dir.empty()) {
+    FOLIO_ASSIGN_OR_RETURN(model->files, OpenFiles(options, options.kv_dir));
+  }
+  if (options.kv_host_bytes > 0) {
+    return KvTiers{.host = model->backend->host_tier(),
+                   .home_bytes = options.kv_host_bytes,
+                   .step_tokens = step_tokens};
+  }
+  if (options.kv_dir.empty()) return KvTiers{};
+  FOLIO_ASSIGN_OR_RETURN(
+      model->home,
+      SegmentHome::Create(model->files.get(), kPagesDirectory,
+                          {.num_slices = geometry.num_slices(),
+                           .slice_bytes = FramePool::RoundedBytes(geometry.slice_bytes()),
+                           .read_deadline = options.read_deadline}));
+  FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes,
+                         DiskBytes(options.kv_dir, options.kv_disk_bytes, "--kv-disk-bytes"));
+  return KvTiers{.home = model->home.get(), .home_bytes = disk_bytes, .step_tokens = step_tokens};
+}
+
+absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometry,
+                         const TensorDigests& tensors, LoadedModel* model) {
+  if (options.kv_dir.empty() || model->tokenizer == nullptr) return absl::OkStatus();
+  const std::string dir = absl::StrCat(options.kv_dir, "/", kStoreDirectory);
+  FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenFiles(options, dir));
+  FOLIO_ASSIGN_OR_RETURN(const int64_t quota, DiskBytes(dir, options.store_bytes, "--store-bytes"));
+  const Identity identity = IdentityOf(options.model_dir, tensors, geometry);
+  FOLIO_ASSIGN_OR_RETURN(
+      model->keeper,
+      DocumentKeeper::Open(model->document_files.get(), model->home.get(), model->tokenizer.get(),
+                           {.model = identity.model,
+                            .tokenizer = identity.tokenizer,
+                            .quota_bytes = quota,
+                            .page_tokens = geometry.page_tokens,
+                            .read_deadline = options.read_deadline}));
+  return absl::OkStatus();
+}
+
+}  // namespace folio
