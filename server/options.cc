@@ -34,6 +34,13 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
       ->check(kCount);
   app->add_option("--cpu-isa", engine->cpu_isa, "Kernels of the CPU backend")
       ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512_bf16"}));
+  app->add_option("--weight-dtype", engine->weight_dtype,
+                  "Numbers in the weights; auto: as the checkpoint has them. int8 and int4 have a "
+                  "scale per output and group of inputs, and run on the CPU backend")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "int8", "int4"}));
+  app->add_option("--weight-group", engine->weight_group,
+                  "Inputs that share a scale, of int8 and int4 weights: 32, 64 or 128; 0: 32")
+      ->check(CLI::IsMember({0, 32, 64, 128}));
   app->add_option("--kv-dtype", engine->kv_dtype, "Numbers in the KV cache")
       ->check(CLI::IsMember({"auto", "fp32", "bf16"}));
   app->add_option("--kv-bytes,--kv-device-bytes", engine->kv_bytes,

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/memory.h"
 #include "engine/tensor/tensor_view.h"
+#include "engine/tensor/weight_format.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/host_tier.h"
 #include "engine/types/kv_types.h"
@@ -85,16 +86,19 @@ class Backend {
   }
 
   // Packs parts, each [rows_i, cols] of fp32, fp16 or bf16 (all of one dtype), stacked by rows,
-  // into one matrix of the same dtype. `parts` may be released afterwards. Errors: INVALID_ARGUMENT
-  // on a shape or dtype mismatch, RESOURCE_EXHAUSTED without memory.
-  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) = 0;
+  // into one matrix of `format`. `parts` may be released afterwards. Errors: INVALID_ARGUMENT on a
+  // shape or dtype mismatch or for a format the backend does not have, RESOURCE_EXHAUSTED without
+  // memory.
+  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
+                                                             const WeightFormat& format) = 0;
 
-  // A bf16 matrix of random numbers, for models without files: element i (row by row) is uniform
-  // with this standard deviation and depends on seed and i alone. Errors: RESOURCE_EXHAUSTED.
+  // A matrix of random numbers, for models without files: element i (row by row) is uniform with
+  // this standard deviation, bf16 before it is packed, and depends on seed and i alone. Errors:
+  // those of Pack.
   //   sqrt(3) deviation (2 u - 1), u the upper 24 bits of a splitmix64 finaliser over seed and i
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
-                                                                   uint64_t seed,
-                                                                   float deviation) = 0;
+                                                                   uint64_t seed, float deviation,
+                                                                   const WeightFormat& format) = 0;
 
   // Must be called once before the attention verbs. Errors: INVALID_ARGUMENT for an unusable
   // geometry.

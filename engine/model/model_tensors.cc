@@ -71,7 +71,7 @@ std::vector<TensorSpec> ModelTensors(const ModelConfig& config) {
   for (int layer = 0; layer < config.shape.num_layers; ++layer) lister.Layer(names, layer);
   lister.Norm(names.final_norm);
   if (!config.tie_word_embeddings) {
-    lister.Linear(names.head, vocab, hidden, TensorRole::kEmbedding, config.style.head_bias);
+    lister.Linear(names.head, vocab, hidden, TensorRole::kHead, config.style.head_bias);
   }
   return std::move(lister.specs);
 }

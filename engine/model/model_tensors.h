@@ -8,7 +8,14 @@
 
 namespace folio {
 
-enum class TensorRole : uint8_t { kEmbedding, kNorm, kProjection, kResidualProjection, kBias };
+enum class TensorRole : uint8_t {
+  kEmbedding,
+  kHead,
+  kNorm,
+  kProjection,
+  kResidualProjection,
+  kBias
+};
 
 // One tensor of a checkpoint under its Hugging Face name. Linear weights are [out, in].
 struct TensorSpec {

@@ -42,12 +42,13 @@ constexpr Shape kShapes[] = {
 // Makes matrices one after the other, each from a seed of its own.
 class Maker {
  public:
-  Maker(const ModelConfig& config, uint64_t seed, Backend* backend)
-      : shape_(config.shape), seed_(seed), backend_(backend) {}
+  Maker(const ModelConfig& config, uint64_t seed, const WeightFormat& layers, Backend* backend)
+      : shape_(config.shape), seed_(seed), layers_(layers), backend_(backend) {}
 
-  absl::Status Matrix(int64_t outputs, int64_t inputs, float deviation,
+  absl::Status Matrix(int64_t outputs, int64_t inputs, float deviation, const WeightFormat& format,
                       std::unique_ptr<PackedMatrix>* matrix) {
-    FOLIO_ASSIGN_OR_RETURN(*matrix, backend_->PackRandom(outputs, inputs, ++seed_, deviation));
+    FOLIO_ASSIGN_OR_RETURN(*matrix,
+                           backend_->PackRandom(outputs, inputs, ++seed_, deviation, format));
     return absl::OkStatus();
   }
 
@@ -65,18 +66,21 @@ class Maker {
     const float residual = kDeviation / std::sqrt(2.0f * static_cast<float>(shape_.num_layers));
     LayerWeights layer;
     FOLIO_RETURN_IF_ERROR(Ones(&layer.attention_norm));
-    FOLIO_RETURN_IF_ERROR(Matrix(q_size + 2 * kv_size, hidden, kDeviation, &layer.qkv.matrix));
-    FOLIO_RETURN_IF_ERROR(Matrix(hidden, q_size, residual, &layer.output.matrix));
-    FOLIO_RETURN_IF_ERROR(Ones(&layer.mlp_norm));
     FOLIO_RETURN_IF_ERROR(
-        Matrix(2 * int64_t{shape_.intermediate_size}, hidden, kDeviation, &layer.up.matrix));
-    FOLIO_RETURN_IF_ERROR(Matrix(hidden, shape_.intermediate_size, residual, &layer.down.matrix));
+        Matrix(q_size + 2 * kv_size, hidden, kDeviation, layers_, &layer.qkv.matrix));
+    FOLIO_RETURN_IF_ERROR(Matrix(hidden, q_size, residual, layers_, &layer.output.matrix));
+    FOLIO_RETURN_IF_ERROR(Ones(&layer.mlp_norm));
+    FOLIO_RETURN_IF_ERROR(Matrix(2 * int64_t{shape_.intermediate_size}, hidden, kDeviation, layers_,
+                                 &layer.up.matrix));
+    FOLIO_RETURN_IF_ERROR(
+        Matrix(hidden, shape_.intermediate_size, residual, layers_, &layer.down.matrix));
     return layer;
   }
 
  private:
   const ModelShape& shape_;
   uint64_t seed_;
+  const WeightFormat layers_;
   Backend* const backend_;
 };
 
@@ -117,18 +121,19 @@ absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model) {
 }
 
 absl::StatusOr<Weights> SyntheticWeights(const ModelConfig& config, uint64_t seed,
-                                         Backend* backend) {
-  Maker maker(config, seed, backend);
+                                         const WeightPrecision& precision, Backend* backend) {
+  Maker maker(config, seed, precision.layers, backend);
   Weights weights;
   const int64_t vocab = config.shape.vocab_size;
   const int64_t hidden = config.shape.hidden_size;
-  FOLIO_RETURN_IF_ERROR(maker.Matrix(vocab, hidden, 1.0f, &weights.embedding));
+  FOLIO_RETURN_IF_ERROR(maker.Matrix(vocab, hidden, 1.0f, {}, &weights.embedding));
   for (int layer = 0; layer < config.shape.num_layers; ++layer) {
     FOLIO_ASSIGN_OR_RETURN(LayerWeights made, maker.Layer());
     weights.layers.push_back(std::move(made));
   }
   FOLIO_RETURN_IF_ERROR(maker.Ones(&weights.final_norm));
-  FOLIO_RETURN_IF_ERROR(maker.Matrix(vocab, hidden, kDeviation, &weights.lm_head.matrix));
+  FOLIO_RETURN_IF_ERROR(
+      maker.Matrix(vocab, hidden, kDeviation, precision.head, &weights.lm_head.matrix));
   return weights;
 }
 

@@ -21,8 +21,8 @@ bool IsSynthetic(const std::string& model);
 // model's.
 absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model);
 
-// bf16; the same numbers on every backend. Errors: RESOURCE_EXHAUSTED.
+// The same numbers on every backend. `precision` is bf16 or integers. Errors: of the backend.
 absl::StatusOr<Weights> SyntheticWeights(const ModelConfig& config, uint64_t seed,
-                                         Backend* backend);
+                                         const WeightPrecision& precision, Backend* backend);
 
 }  // namespace folio

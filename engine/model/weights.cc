@@ -27,15 +27,30 @@ float Element(const TensorView& view, int64_t i) {
   return view.dtype == DType::kBf16 ? Bf16ToFloat(bits) : Fp16ToFloat(bits);
 }
 
+OwnedTensor Converted(const TensorView& from, DType dtype) {
+  TensorView like = from;
+  like.dtype = dtype;
+  OwnedTensor to = OwnedTensor::Like(like);
+  for (int64_t i = 0; i < from.num_elements(); ++i) {
+    const float value = Element(from, i);
+    const uint16_t half = FloatToBf16(value);
+    std::byte* const at = to.data.get() + i * DTypeBytes(dtype);
+    std::memcpy(at, dtype == DType::kF32 ? static_cast<const void*>(&value) : &half,
+                DTypeBytes(dtype));
+  }
+  return to;
+}
+
 // Reads the tensors of one checkpoint for one backend.
 class Loader {
  public:
-  Loader(const ModelConfig& config, const Checkpoint& checkpoint, Backend* backend,
-         const TensorObserver& observer)
+  Loader(const ModelConfig& config, const Checkpoint& checkpoint, const WeightPrecision& precision,
+         Backend* backend, const TensorObserver& observer)
       : config_(config),
         shape_(config.shape),
         names_(FindFamily(config.architecture)->tensors),
         checkpoint_(checkpoint),
+        precision_(precision),
         backend_(backend),
         observer_(observer),
         head_order_(HeadOrder(shape_.head_dim, config.rope.rotary_dim, config.style.rotary_pairs)) {
@@ -55,9 +70,20 @@ class Loader {
     return tensor;
   }
 
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::vector<TensorView> parts,
+                                                     const WeightFormat& format) const {
+    std::vector<OwnedTensor> converted;
+    for (TensorView& part : parts) {
+      if (format.codec != WeightFormat::Codec::kAsGiven || part.dtype == precision_.dtype) continue;
+      converted.push_back(Converted(part, precision_.dtype));
+      part = converted.back().view;
+    }
+    return backend_->Pack(parts, format);
+  }
+
   // The parts stacked by rows; with biases, if wanted.
-  absl::StatusOr<LinearWeights> Linear(const std::vector<Part>& parts, int64_t inputs,
-                                       bool bias) const {
+  absl::StatusOr<LinearWeights> Linear(const std::vector<Part>& parts, int64_t inputs, bool bias,
+                                       const WeightFormat& format) const {
     std::vector<OwnedTensor> tensors;
     std::vector<TensorView> views;
     LinearWeights weights;
@@ -69,7 +95,7 @@ class Loader {
       tensors.push_back(std::move(tensor));
       if (bias) FOLIO_RETURN_IF_ERROR(Append(part.name + ".bias", part.outputs, &biases));
     }
-    FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
+    FOLIO_ASSIGN_OR_RETURN(weights.matrix, Pack(std::move(views), format));
     FOLIO_ASSIGN_OR_RETURN(weights.bias, Upload(biases));
     return weights;
   }
@@ -113,6 +139,7 @@ class Loader {
   const ModelShape& shape_;
   const TensorNames& names_;
   const Checkpoint& checkpoint_;
+  const WeightPrecision& precision_;
   Backend* const backend_;
   const TensorObserver& observer_;
   const std::vector<int> head_order_;
@@ -123,12 +150,13 @@ absl::StatusOr<LinearWeights> Loader::Qkv(const std::string& prefix) const {
   const QkvLayout layout = config_.style.qkv_layout;
   if (!head_order_.empty() || layout == QkvLayout::kPerHead) return ReorderedQkv(prefix);
   if (layout == QkvLayout::kStacked) {
-    return Linear({{prefix + names_.qkv, q_size() + 2 * kv_size()}}, shape_.hidden_size, bias);
+    return Linear({{prefix + names_.qkv, q_size() + 2 * kv_size()}}, shape_.hidden_size, bias,
+                  precision_.layers);
   }
   return Linear({{prefix + names_.q, q_size()},
                  {prefix + KeyTensor(config_), kv_size()},
                  {prefix + names_.v, kv_size()}},
-                shape_.hidden_size, bias);
+                shape_.hidden_size, bias, precision_.layers);
 }
 
 // Copies the rows into the engine's order: q of all heads, then k, then v, each head in HeadOrder.
@@ -158,14 +186,15 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
     for (const int64_t row : rows) biases.push_back(bias[row]);
   }
   const std::vector<TensorView> views = {parts[0].view, parts[1].view, parts[2].view};
-  FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack(views));
+  FOLIO_ASSIGN_OR_RETURN(weights.matrix, Pack(views, precision_.layers));
   FOLIO_ASSIGN_OR_RETURN(weights.bias, Upload(biases));
   return weights;
 }
 
 absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
   if (head_order_.empty()) {
-    return Linear({{name, shape_.hidden_size}}, q_size(), config_.style.output_bias);
+    return Linear({{name, shape_.hidden_size}}, q_size(), config_.style.output_bias,
+                  precision_.layers);
   }
   FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor,
                          Read(name + ".weight", Shape{int64_t{shape_.hidden_size}, q_size()}));
@@ -176,7 +205,7 @@ absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
   }
   const OwnedTensor reordered = TakeColumns(tensor.view, columns);
   LinearWeights weights;
-  FOLIO_ASSIGN_OR_RETURN(weights.matrix, backend_->Pack({{reordered.view}}));
+  FOLIO_ASSIGN_OR_RETURN(weights.matrix, Pack({reordered.view}, precision_.layers));
   if (config_.style.output_bias) {
     FOLIO_ASSIGN_OR_RETURN(weights.bias, Vector(name + ".bias", shape_.hidden_size));
   }
@@ -198,8 +227,9 @@ absl::StatusOr<LayerWeights> Loader::Layer(int layer) const {
   std::vector<Part> up;
   if (names_.gate != nullptr) up.push_back({prefix + names_.gate, ffn});
   up.push_back({prefix + names_.up, ffn});
-  FOLIO_ASSIGN_OR_RETURN(w.up, Linear(up, hidden, mlp_bias));
-  FOLIO_ASSIGN_OR_RETURN(w.down, Linear({{prefix + names_.down, hidden}}, ffn, mlp_bias));
+  FOLIO_ASSIGN_OR_RETURN(w.up, Linear(up, hidden, mlp_bias, precision_.layers));
+  FOLIO_ASSIGN_OR_RETURN(
+      w.down, Linear({{prefix + names_.down, hidden}}, ffn, mlp_bias, precision_.layers));
   return w;
 }
 
@@ -208,7 +238,7 @@ absl::StatusOr<Weights> Loader::Load() const {
   const int64_t hidden = shape_.hidden_size;
   Weights weights;
   FOLIO_ASSIGN_OR_RETURN(LinearWeights embedding,
-                         Linear({{names_.embedding, vocab}}, hidden, false));
+                         Linear({{names_.embedding, vocab}}, hidden, false, {}));
   weights.embedding = std::move(embedding.matrix);
   for (int layer = 0; layer < shape_.num_layers; ++layer) {
     FOLIO_ASSIGN_OR_RETURN(LayerWeights w, Layer(layer));
@@ -216,8 +246,8 @@ absl::StatusOr<Weights> Loader::Load() const {
   }
   FOLIO_ASSIGN_OR_RETURN(weights.final_norm, Norm(names_.final_norm));
   if (!config_.tie_word_embeddings) {
-    FOLIO_ASSIGN_OR_RETURN(weights.lm_head,
-                           Linear({{names_.head, vocab}}, hidden, config_.style.head_bias));
+    FOLIO_ASSIGN_OR_RETURN(weights.lm_head, Linear({{names_.head, vocab}}, hidden,
+                                                   config_.style.head_bias, precision_.head));
   }
   return weights;
 }
@@ -251,9 +281,10 @@ int64_t Weights::num_parameters() const {
 }
 
 absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                    Backend* backend, const TensorObserver& observer) {
+                                    const WeightPrecision& precision, Backend* backend,
+                                    const TensorObserver& observer) {
   FOLIO_RETURN_IF_ERROR(checkpoint.CheckAllTensors(config).status());
-  return Loader(config, checkpoint, backend, observer).Load();
+  return Loader(config, checkpoint, precision, backend, observer).Load();
 }
 
 }  // namespace folio

@@ -9,6 +9,7 @@
 #include "engine/backend/backend.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/model_config.h"
+#include "engine/model/weight_precision.h"
 
 namespace folio {
 
@@ -18,7 +19,7 @@ struct NormWeights {
 };
 
 struct LinearWeights {
-  std::unique_ptr<PackedMatrix> matrix;  // [outputs, inputs] in the checkpoint's dtype
+  std::unique_ptr<PackedMatrix> matrix;  // [outputs, inputs]
   BufferOf<float> bias;                  // [outputs], may be empty
 };
 
@@ -53,6 +54,7 @@ using TensorObserver = std::function<void(const std::string& name, const TensorV
 // tensor that is read is shown to `observer`, if there is one; a fused one may be shown several
 // times. Errors: of the checkpoint and the backend.
 absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
-                                    Backend* backend, const TensorObserver& observer = nullptr);
+                                    const WeightPrecision& precision, Backend* backend,
+                                    const TensorObserver& observer = nullptr);
 
 }  // namespace folio

@@ -47,6 +47,10 @@ struct EngineOptions {
   std::string cpu_isa = "auto";
   // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
   int page_tokens = 0;
+  // fp32, bf16, or integers with a scale per output and group of inputs: int8, int4 (CPU backend
+  // only); auto: as the checkpoint has them. The group is 32, 64 or 128; 0: 32.
+  std::string weight_dtype = "auto";
+  int weight_group = 0;
   // fp32, bf16 or auto: fp32 for fp32 weights, bf16 otherwise.
   std::string kv_dtype = "auto";
   // KV pages, sinks and chunk summaries together; 0: 70 % of the memory that weights and

@@ -76,10 +76,13 @@ absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& s
   return options.page_tokens;
 }
 
-absl::StatusOr<DType> KvDType(const EngineOptions& options, DType weights) {
+absl::StatusOr<DType> KvDType(const EngineOptions& options, const WeightPrecision& weights) {
   if (options.kv_dtype == "fp32") return DType::kF32;
   if (options.kv_dtype == "bf16") return DType::kBf16;
-  if (options.kv_dtype == "auto") return weights == DType::kF32 ? DType::kF32 : DType::kBf16;
+  if (options.kv_dtype == "auto") {
+    const bool wide = weights.dtype == DType::kF32 && !weights.integers();
+    return wide ? DType::kF32 : DType::kBf16;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("kv_dtype is '", options.kv_dtype, "', must be auto, fp32 or bf16"));
 }
@@ -122,12 +125,11 @@ struct CachePlan {
   KvGeometry geometry;
   MemoryPlan memory;
 };
-absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_dtype,
-                                    const LoadedModel& model) {
+absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const LoadedModel& model) {
   const ModelShape& shape = model.config.shape;
   FOLIO_RETURN_IF_ERROR(CheckTiers(options, model.backend.get()));
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
-  FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, weight_dtype));
+  FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, model.precision));
   CachePlan plan;
   plan.geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
   const int64_t max_inputs =
@@ -145,7 +147,7 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, DType weight_d
   inputs.host = ReadMemoryBounds().available;
   inputs.step_rows = model.scheduler.step_tokens;
   inputs.logit_rows = MaxLogitRows(options, model);
-  inputs.weight_dtype = weight_dtype;
+  inputs.weights = model.precision;
   FOLIO_ASSIGN_OR_RETURN(plan.memory, PlanMemory(model.config, plan.geometry, inputs));
   return plan;
 }
@@ -197,13 +199,13 @@ std::vector<int32_t> EosTokens(const LoadedModel& model) {
   return tokens;
 }
 
-void Describe(const EngineOptions& options, DType weight_dtype, LoadedModel* model) {
+void Describe(const EngineOptions& options, LoadedModel* model) {
   EngineInfo& info = model->info;
   const std::filesystem::path dir = std::filesystem::path(options.model_dir).lexically_normal();
   info.model_name = (dir.has_filename() ? dir : dir.parent_path()).filename().string();
   info.architecture = model->config.architecture;
   info.num_parameters = model->weights.num_parameters();
-  info.weight_dtype = DTypeName(weight_dtype);
+  info.weight_dtype = model->precision.name();
   info.synthetic = model->config.synthetic;
   info.shape = model->config.shape;
   info.backend = model->backend->name();
@@ -231,7 +233,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& mode
 }
 
 // What comes after the weights.
-absl::Status FinishModel(const EngineOptions& options, DType weight_dtype, const CachePlan& plan,
+absl::Status FinishModel(const EngineOptions& options, const CachePlan& plan,
                          const TensorDigests& tensors, LoadedModel* model) {
   FOLIO_RETURN_IF_ERROR(SetupCache(options, plan, model));
   FOLIO_RETURN_IF_ERROR(SetupKeeper(options, plan.geometry, tensors, model));
@@ -240,7 +242,7 @@ absl::Status FinishModel(const EngineOptions& options, DType weight_dtype, const
       Transformer::Create(model->config.shape, model->config.style, model->weights,
                           model->backend.get(), model->scheduler.step_tokens,
                           MaxLogitRows(options, *model)));
-  Describe(options, weight_dtype, model);
+  Describe(options, model);
   return model->backend->status();
 }
 
@@ -254,11 +256,14 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
     FOLIO_ASSIGN_OR_RETURN(model->config, SyntheticConfig(options.model_dir));
     FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
     model->tokenizer = std::make_unique<ByteTokenizer>(model->config.shape.vocab_size);
-    const DType dtype = DType::kBf16;
-    FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
-    FOLIO_ASSIGN_OR_RETURN(model->weights,
-                           SyntheticWeights(model->config, kSyntheticSeed, model->backend.get()));
-    FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, digests, model.get()));
+    FOLIO_ASSIGN_OR_RETURN(
+        model->precision,
+        ParseWeightPrecision(options.weight_dtype, options.weight_group, DType::kBf16));
+    FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));
+    FOLIO_ASSIGN_OR_RETURN(
+        model->weights,
+        SyntheticWeights(model->config, kSyntheticSeed, model->precision, model->backend.get()));
+    FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, digests, model.get()));
     return model;
   }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
@@ -268,16 +273,18 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
       OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));
   FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(const DType dtype, checkpoint.CheckAllTensors(model->config));
-  FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, dtype, *model));
+  FOLIO_ASSIGN_OR_RETURN(model->precision,
+                         ParseWeightPrecision(options.weight_dtype, options.weight_group, dtype));
+  FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));
   TensorObserver observer;
   if (!options.kv_dir.empty()) {
     observer = [&digests](const std::string& name, const TensorView& tensor) {
       digests.Add(name, tensor);
     };
   }
-  FOLIO_ASSIGN_OR_RETURN(model->weights,
-                         LoadWeights(model->config, checkpoint, model->backend.get(), observer));
-  FOLIO_RETURN_IF_ERROR(FinishModel(options, dtype, plan, digests, model.get()));
+  FOLIO_ASSIGN_OR_RETURN(model->weights, LoadWeights(model->config, checkpoint, model->precision,
+                                                     model->backend.get(), observer));
+  FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, digests, model.get()));
   return model;
 }
 

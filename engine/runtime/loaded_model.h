@@ -27,6 +27,7 @@ struct LoadedModel {
   SchedulerOptions scheduler;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Backend> backend;
+  WeightPrecision precision;
   Weights weights;
   // Of --kv-dir: where pages go that leave memory.
   std::unique_ptr<FileSystem> files;

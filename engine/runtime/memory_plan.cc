@@ -22,13 +22,17 @@ std::string Size(int64_t bytes) {
   return mib < 1024 ? absl::StrFormat("%.2f MiB", mib) : absl::StrFormat("%.2f GiB", mib / 1024);
 }
 
-int64_t WeightBytes(const ModelConfig& config, DType dtype) {
+int64_t WeightBytes(const ModelConfig& config, const WeightPrecision& precision) {
   int64_t bytes = 0;
   for (const TensorSpec& tensor : ModelTensors(config)) {
-    int64_t count = 1;
-    for (const int64_t size : tensor.shape) count *= size;
-    // Vectors are kept as fp32.
-    bytes += count * (tensor.shape.size() > 1 ? DTypeBytes(dtype) : 4);
+    if (tensor.shape.size() == 1) {
+      bytes += tensor.shape[0] * DTypeBytes(DType::kF32);
+      continue;
+    }
+    const WeightFormat format = tensor.role == TensorRole::kEmbedding ? WeightFormat{}
+                                : tensor.role == TensorRole::kHead    ? precision.head
+                                                                      : precision.layers;
+    bytes += precision.MatrixBytes(format, tensor.shape[0], tensor.shape[1]);
   }
   return bytes;
 }
@@ -51,7 +55,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
                                       const MemoryPlanInputs& inputs) {
   MemoryPlan plan;
   plan.available = inputs.available;
-  plan.weights = WeightBytes(config, inputs.weight_dtype);
+  plan.weights = WeightBytes(config, inputs.weights);
   plan.activations =
       Transformer::WorkspaceBytes(config.shape, config.style, inputs.step_rows, inputs.logit_rows);
   plan.workspace = inputs.workspace;

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/memory_bounds.h"
 #include "engine/model/model_config.h"
+#include "engine/model/weight_precision.h"
 #include "engine/types/kv_types.h"
 
 namespace folio {
@@ -41,7 +42,7 @@ struct MemoryPlanInputs {
   MemoryBound host = {};
   int step_rows = 0;
   int logit_rows = 0;
-  DType weight_dtype = DType::kBf16;
+  WeightPrecision weights = {};
 };
 
 // Errors: RESOURCE_EXHAUSTED with the arithmetic and what to change, where it does not fit.

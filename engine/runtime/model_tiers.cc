@@ -30,7 +30,7 @@ std::string BytesOfFile(const std::filesystem::path& path) {
 }
 
 Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
-                    const KvGeometry& geometry) {
+                    const KvGeometry& geometry, const WeightPrecision& precision) {
   const std::filesystem::path dir(model_dir);
   // The name of a synthetic model says all of it.
   const bool synthetic = IsSynthetic(model_dir);
@@ -46,7 +46,8 @@ Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
                              .tokenizer = identity.tokenizer,
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
-                             .kv_dtype = geometry.dtype};
+                             .kv_dtype = geometry.dtype,
+                             .weights = precision.name()};
   identity.model = content.MakeFingerprint();
   return identity;
 }
@@ -97,7 +98,7 @@ absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometr
   const std::string dir = absl::StrCat(options.kv_dir, "/", kStoreDirectory);
   FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenFiles(options, dir));
   FOLIO_ASSIGN_OR_RETURN(const int64_t quota, DiskBytes(dir, options.store_bytes, "--store-bytes"));
-  const Identity identity = IdentityOf(options.model_dir, tensors, geometry);
+  const Identity identity = IdentityOf(options.model_dir, tensors, geometry, model->precision);
   FOLIO_ASSIGN_OR_RETURN(
       model->keeper,
       DocumentKeeper::Open(model->document_files.get(), model->home.get(), model->tokenizer.get(),

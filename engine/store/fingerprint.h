@@ -53,6 +53,7 @@ struct ModelContent {
   const TensorDigests& tensors;
   int page_tokens = 0;
   DType kv_dtype = DType::kF32;
+  std::string weights;  // the numbers they are kept in, by name
 
   // Includes the version of the format of segments. Stored KV stays valid as long as it is the
   // same.

@@ -26,6 +26,8 @@ ABSL_FLAG(std::string, depths, "0,2048,32768", "tokens in the cache");
 ABSL_FLAG(int, prefill_tokens, 512, "tokens of the measured prefill, 0: none");
 ABSL_FLAG(int, decode_tokens, 16, "tokens of each measured decode");
 ABSL_FLAG(int, rounds, 3, "repetitions; the median is printed");
+ABSL_FLAG(std::string, weight_dtype, "auto", "auto, fp32, bf16, int8 or int4");
+ABSL_FLAG(int, weight_group, 0, "inputs that share a scale: 32, 64 or 128; 0: 32");
 ABSL_FLAG(std::string, kv_dtype, "auto", "auto, fp32 or bf16");
 ABSL_FLAG(bool, json, false, "one JSON object for the run, then one per row");
 
@@ -139,6 +141,8 @@ int Main() {
   options.device = absl::GetFlag(FLAGS_device);
   options.make_cuda = CudaMaker();
   options.num_threads = absl::GetFlag(FLAGS_threads);
+  options.weight_dtype = absl::GetFlag(FLAGS_weight_dtype);
+  options.weight_group = absl::GetFlag(FLAGS_weight_group);
   options.kv_dtype = absl::GetFlag(FLAGS_kv_dtype);
   options.step_tokens = std::max(64, absl::GetFlag(FLAGS_prefill_tokens));
   options.prefill_share_tokens = options.step_tokens;

@@ -103,7 +103,7 @@ TEST_F(ModelShapes, ProductsRoundTheirOperandsWhateverTheNumberOfRows) {
     view.rank = 2;
     view.shape[0] = kOutputs;
     view.shape[1] = kInputs;
-    const auto matrix = *backend->Pack(std::span(&view, 1));
+    const auto matrix = *backend->Pack(std::span(&view, 1), {});
     const BufferOf<float> on_x = Upload(backend.get(), x);
     const auto product = [&](int rows) {
       const BufferOf<float> y = Poisoned(backend.get(), rows * kOutputs);

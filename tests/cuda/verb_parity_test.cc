@@ -77,8 +77,8 @@ class VerbParity : public testing::Test {
     view.shape[0] = rows;
     view.shape[1] = cols;
     Matrix matrix;
-    matrix.packed[0] = *reference_->Pack(std::span(&view, 1));
-    matrix.packed[1] = *tested_->Pack(std::span(&view, 1));
+    matrix.packed[0] = *reference_->Pack(std::span(&view, 1), {});
+    matrix.packed[1] = *tested_->Pack(std::span(&view, 1), {});
     return matrix;
   }
   bool IsTested(const Backend* backend) const { return backend == tested_.get(); }
@@ -208,7 +208,7 @@ TEST_F(VerbParity, RandomMatrices) {
   batch.num_rows = vocab;
   for (const uint64_t seed : {1u, 77u}) {
     Compare(batch, vocab * width, 0, [&](Backend* backend, const StepBatch&, float* out) {
-      const auto table = backend->PackRandom(vocab, width, seed, 0.5f);
+      const auto table = backend->PackRandom(vocab, width, seed, 0.5f, {});
       ASSERT_TRUE(table.ok()) << table.status();
       backend->Embed(batch, **table, out);
       EXPECT_EQ(backend->memory()->Read(out, 1).size(), 1u);  // before the table goes

@@ -24,13 +24,14 @@ class FailingBackend : public Backend {
   std::string name() const override { return real_->name(); }
   int num_threads() const override { return real_->num_threads(); }
   Memory* memory() override { return real_->memory(); }
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) override {
-    return real_->Pack(parts);
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
+                                                     const WeightFormat& format) override {
+    return real_->Pack(parts, format);
   }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
-                                                           uint64_t seed,
-                                                           float deviation) override {
-    return real_->PackRandom(rows, cols, seed, deviation);
+                                                           uint64_t seed, float deviation,
+                                                           const WeightFormat& format) override {
+    return real_->PackRandom(rows, cols, seed, deviation, format);
   }
   absl::Status SetupAttention(const AttentionSetup& setup) override {
     return real_->SetupAttention(setup);
@@ -89,8 +90,8 @@ class FailingBackend : public Backend {
 class PoorBackend final : public FailingBackend {
  public:
   explicit PoorBackend(std::unique_ptr<Backend> real) : FailingBackend(std::move(real), &kNever) {}
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t, int64_t, uint64_t,
-                                                           float) override {
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t, int64_t, uint64_t, float,
+                                                           const WeightFormat&) override {
     throw std::bad_alloc();
   }
 

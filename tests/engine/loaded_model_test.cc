@@ -135,7 +135,8 @@ TEST(LoadModel, AFileThatIsCutAfterItWasOpenedIsSaid) {
   ASSERT_TRUE(config.ok() && checkpoint.ok());
   std::filesystem::resize_file(dir.path() + "/model.safetensors", 4000);
   const auto backend = test::NewTestBackend();
-  const absl::Status status = LoadWeights(*config, *checkpoint, backend.get()).status();
+  const absl::Status status =
+      LoadWeights(*config, *checkpoint, WeightPrecision{}, backend.get()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
   EXPECT_THAT(status.message(), HasSubstr("model.safetensors ends at byte 4000"));
 }
@@ -151,13 +152,13 @@ TEST(LoadModel, AnObserverSeesEveryTensorAsItLiesInTheFile) {
     EXPECT_TRUE(checkpoint.ok());
     TensorDigests digests;
     const auto backend = test::NewTestBackend();
-    EXPECT_TRUE(LoadWeights(*config, *checkpoint, backend.get(),
+    EXPECT_TRUE(LoadWeights(*config, *checkpoint, WeightPrecision{}, backend.get(),
                             [&](const std::string& name, const TensorView& tensor) {
                               digests.Add(name, tensor);
                             })
                     .ok());
     EXPECT_EQ(digests.num_tensors(), static_cast<int64_t>(ModelTensors(*config).size()));
-    return ModelContent{"", {}, digests, 16, DType::kF32}.MakeFingerprint();
+    return ModelContent{"", {}, digests, 16, DType::kF32, "fp32"}.MakeFingerprint();
   };
   const Fingerprint before = fingerprint();
   EXPECT_EQ(fingerprint(), before);

@@ -46,6 +46,7 @@ struct Model {
   DType dtype_of_b = DType::kF32;
   int page_tokens = 64;
   DType kv_dtype = DType::kBf16;
+  std::string weights = "bf16";
 
   Fingerprint Make(bool b_first = false) const {
     TensorDigests tensors;
@@ -54,7 +55,8 @@ struct Model {
     tensors.Add("a", {a.data(), DType::kF32, 2, shape_of_a});
     add_b();
     EXPECT_EQ(tensors.num_tensors(), 2);
-    return ModelContent{config, tokenizer, tensors, page_tokens, kv_dtype}.MakeFingerprint();
+    return ModelContent{config, tokenizer, tensors, page_tokens, kv_dtype, weights}
+        .MakeFingerprint();
   }
 };
 
@@ -79,6 +81,7 @@ TEST(Fingerprint, OfAModelChangesWithEverythingThatKvDependsOn) {
   EXPECT_TRUE(differs({.dtype_of_b = DType::kI32}));
   EXPECT_TRUE(differs({.page_tokens = 16}));
   EXPECT_TRUE(differs({.kv_dtype = DType::kF32}));
+  EXPECT_TRUE(differs({.weights = "int8/32"}));
 }
 
 TEST(ContentKey, IsChainedOverTheText) {

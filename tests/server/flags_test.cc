@@ -29,6 +29,8 @@ const Flag kFlags[] = {
     {"--threads", "3", "-1", FOLIO_GET(engine.num_threads)},
     {"--page-tokens", "32", "x", FOLIO_GET(engine.page_tokens)},
     {"--cpu-isa", "portable", "sse", FOLIO_GET(engine.cpu_isa)},
+    {"--weight-dtype", "int4", "int2", FOLIO_GET(engine.weight_dtype)},
+    {"--weight-group", "64", "48", FOLIO_GET(engine.weight_group)},
     {"--kv-dtype", "bf16", "fp64", FOLIO_GET(engine.kv_dtype)},
     {"--kv-bytes", "2KiB", "-1", FOLIO_GET(engine.kv_bytes), "2048"},
     {"--kv-host-bytes", "5KiB", "-1", FOLIO_GET(engine.kv_host_bytes), "5120"},

@@ -22,7 +22,7 @@ class Store:
     """`with store.server() as server:` any number of times, all with the same directory."""
 
     def __init__(self, bin_dir, directory, *flags):
-        self.bin_dir, self.directory = bin_dir, pathlib.Path(directory) / "kv"
+        self.bin_dir, self.directory = pathlib.Path(bin_dir), pathlib.Path(directory) / "kv"
         self.flags = [f"--kv-dir={self.directory}", *flags]
 
     def server(self, model=MODEL):

@@ -57,13 +57,15 @@ class CpuBackend final : public Backend {
   // longer than they are worth waking the threads for.
   int usual_step_rows() const override { return std::clamp(64 * num_threads(), 128, 512); }
 
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) override {
-    FOLIO_ASSIGN_OR_RETURN(auto matrix, CpuMatrix::Create(parts, &pool_));
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
+                                                     const WeightFormat& format) override {
+    FOLIO_ASSIGN_OR_RETURN(auto matrix, CpuMatrix::Create(parts, format, &pool_));
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
-                                                           uint64_t seed, float deviation) override;
+                                                           uint64_t seed, float deviation,
+                                                           const WeightFormat& format) override;
   absl::Status SetupAttention(const AttentionSetup& setup) override;
   void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override {
     samples_.clear();
@@ -95,15 +97,15 @@ class CpuBackend final : public Backend {
   const Isa isa_;
   const cpu::Kernels& kernels_;
   WorkerPool pool_;
-  std::vector<float> packed_x_;
+  std::vector<uint32_t> packed_x_;
   std::vector<Sampler> samplers_;  // one per thread
   std::vector<Sample> samples_;
   std::unique_ptr<AttentionState> attention_;
 };
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackRandom(int64_t rows, int64_t cols,
-                                                                     uint64_t seed,
-                                                                     float deviation) {
+                                                                     uint64_t seed, float deviation,
+                                                                     const WeightFormat& format) {
   std::vector<uint16_t> values(rows * cols);
   pool_.ParallelFor(rows, [&](int64_t row, int) {
     for (int64_t i = row * cols; i < (row + 1) * cols; ++i) {
@@ -118,7 +120,7 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackRandom(int64_t row
   view.rank = 2;
   view.shape[0] = rows;
   view.shape[1] = cols;
-  return Pack(std::span(&view, 1));
+  return Pack(std::span(&view, 1), format);
 }
 
 absl::Status CpuBackend::SetupAttention(const AttentionSetup& setup) {
@@ -210,18 +212,18 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
                         std::span<const float> bias, Output output, float* y) {
   const auto& matrix = static_cast<const CpuMatrix&>(packed);
   const int64_t inputs = matrix.cols();
-  const int64_t row_floats = 2 * matrix.num_pairs();
-  packed_x_.resize(std::max<size_t>(packed_x_.size(), num_rows * row_floats));
-  const int block = kernels_.matmul_rows;
+  const int64_t row_words = matrix.num_groups() * matrix.format().x_words();
+  packed_x_.resize(std::max<size_t>(packed_x_.size(), num_rows * row_words));
+  const int block = kernels_.block_rows(matrix.format());
   pool_.ParallelFor((num_rows + block - 1) / block, [&](int64_t task, int) {
     const int row = static_cast<int>(task) * block;
-    kernels_.pack_x(matrix.dtype(), x + row * inputs, std::min(block, num_rows - row), inputs,
-                    packed_x_.data() + row * row_floats);
+    kernels_.pack_x(matrix.format(), x + row * inputs, std::min(block, num_rows - row), inputs,
+                    packed_x_.data() + row * row_words);
   });
   cpu::MatMulArgs args;
   args.panels = matrix.data();
   args.panel_bytes = matrix.panel_bytes();
-  args.num_pairs = matrix.num_pairs();
+  args.num_groups = matrix.num_groups();
   args.x = packed_x_.data();
   args.num_rows = num_rows;
   args.num_outputs = matrix.rows();
@@ -237,7 +239,7 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
     cpu::MatMulArgs part = args;
     part.panel_begin = task * group;
     part.panel_end = std::min(num_panels, part.panel_begin + group);
-    kernels_.matmul(matrix.dtype(), part);
+    kernels_.matmul(matrix.format(), part);
   });
 }
 

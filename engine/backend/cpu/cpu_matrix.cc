@@ -2,11 +2,9 @@
 
 #include <sys/mman.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "engine/backend/cpu/kernels/kernels.h"
-#include "engine/base/half.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -15,10 +13,6 @@ namespace {
 constexpr int kPanel = cpu::kPanel;
 
 }  // namespace
-
-int64_t CpuMatrix::num_panels() const { return (rows_ + kPanel - 1) / kPanel; }
-
-int64_t CpuMatrix::panel_bytes() const { return num_pairs() * 2 * kPanel * DTypeBytes(dtype_); }
 
 absl::Status CpuMatrix::Allocate() {
   num_bytes_ = num_panels() * panel_bytes();
@@ -38,25 +32,8 @@ CpuMatrix::~CpuMatrix() {
   if (data_ != nullptr) munmap(data_, num_bytes_);
 }
 
-int64_t CpuMatrix::Offset(int64_t row, int64_t col) const {
-  const int64_t lane = row % kPanel;
-  const int64_t pair = row / kPanel * panel_bytes() + col / 2 * 2 * kPanel * DTypeBytes(dtype_);
-  if (dtype_ == DType::kBf16) return pair + (lane * 2 + col % 2) * 2;
-  return pair + (col % 2 * kPanel + lane) * DTypeBytes(dtype_);
-}
-
-void CpuMatrix::PackRow(const std::byte* source, int64_t row) {
-  const int64_t size = DTypeBytes(dtype_);
-  const int64_t pair_stride = 2 * kPanel * size;
-  const int64_t first = Offset(row, 0);
-  const int64_t second = Offset(row, 1) - first;
-  for (int64_t col = 0; col < cols_; ++col) {
-    std::byte* to = data_ + first + col / 2 * pair_stride + col % 2 * second;
-    std::memcpy(to, source + col * size, size);
-  }
-}
-
 absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Create(std::span<const TensorView> parts,
+                                                             const WeightFormat& format,
                                                              WorkerPool* pool) {
   if (parts.empty()) return absl::InvalidArgumentError("a matrix needs at least one part");
   int64_t rows = 0;
@@ -68,12 +45,14 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Create(std::span<const Ten
     }
     rows += part.shape[0];
   }
-  std::unique_ptr<CpuMatrix> matrix(new CpuMatrix(parts[0].dtype, rows, parts[0].shape[1]));
+  const DType given = parts[0].dtype;
+  const int64_t cols = parts[0].shape[1];
+  std::unique_ptr<CpuMatrix> matrix(new CpuMatrix(cpu::PanelFormat::Of(given, format), rows, cols));
   FOLIO_RETURN_IF_ERROR(matrix->Allocate());
   int64_t first_row = 0;
   for (const TensorView& part : parts) {
     const auto* source = static_cast<const std::byte*>(part.data);
-    const int64_t row_bytes = part.shape[1] * DTypeBytes(part.dtype);
+    const int64_t row_bytes = cols * DTypeBytes(given);
     // Whole panels per task: neighbours in a panel share cache lines.
     const int64_t begin_panel = first_row / kPanel;
     const int64_t end_row = first_row + part.shape[0];
@@ -82,8 +61,10 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Create(std::span<const Ten
       const int64_t panel = begin_panel + task;
       const int64_t from = std::max(first_row, panel * kPanel);
       const int64_t to = std::min(end_row, (panel + 1) * kPanel);
+      std::byte* const packed = matrix->data_ + panel * matrix->panel_bytes();
       for (int64_t row = from; row < to; ++row) {
-        matrix->PackRow(source + (row - first_row) * row_bytes, row);
+        cpu::PackPanelRow(matrix->format_, given, source + (row - first_row) * row_bytes, cols,
+                          static_cast<int>(row % kPanel), packed);
       }
     });
     first_row = end_row;
@@ -92,16 +73,8 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Create(std::span<const Ten
 }
 
 void CpuMatrix::ReadRow(int64_t row, float* out) const {
-  for (int64_t col = 0; col < cols_; ++col) {
-    const std::byte* at = data_ + Offset(row, col);
-    if (dtype_ == DType::kF32) {
-      std::memcpy(&out[col], at, 4);
-      continue;
-    }
-    uint16_t bits;
-    std::memcpy(&bits, at, 2);
-    out[col] = dtype_ == DType::kBf16 ? Bf16ToFloat(bits) : Fp16ToFloat(bits);
-  }
+  cpu::ReadPanelRow(format_, data_ + row / kPanel * panel_bytes(), static_cast<int>(row % kPanel),
+                    cols_, out);
 }
 
 }  // namespace folio

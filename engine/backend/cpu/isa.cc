@@ -51,7 +51,7 @@ bool CpuSupports(Isa isa) {
     case Isa::kAvx512:
       return avx512;
     case Isa::kAvx512Bf16:
-      return avx512 && HasAvx512Bf16();
+      return avx512 && __builtin_cpu_supports("avx512vnni") && HasAvx512Bf16();
   }
 #endif
   return isa == Isa::kPortable;

@@ -9,7 +9,7 @@ enum class Isa : uint8_t {
   kPortable,    // whatever the compiler's baseline has
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
-  kAvx512Bf16,  // and the bf16 dot product
+  kAvx512Bf16,  // and the dot products of bf16 and of bytes (VNNI)
 };
 
 inline constexpr Isa kAllIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};

@@ -68,9 +68,11 @@ class CudaBackend final : public Backend, public VerbTimer {
            cuda::StepImage::kUsualBytes + max_step_rows * max_inputs * 2;
   }
 
-  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts) override;
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
+                                                     const WeightFormat& format) override;
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
-                                                           uint64_t seed, float deviation) override;
+                                                           uint64_t seed, float deviation,
+                                                           const WeightFormat& format) override;
   absl::Status SetupAttention(const AttentionSetup& setup) override;
   absl::Status Reserve(const SequenceSlice& slice, bool first) override;
   void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override;
@@ -128,7 +130,16 @@ class CudaBackend final : public Backend, public VerbTimer {
   StepBatch padded_;
 };
 
-absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const TensorView> parts) {
+// Integer products have no kernels here.
+absl::Status CheckFormat(const WeightFormat& format) {
+  if (format.codec == WeightFormat::Codec::kAsGiven) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "int8 and int4 weights run on the CPU backend only; take --weight-dtype bf16");
+}
+
+absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const TensorView> parts,
+                                                                const WeightFormat& format) {
+  FOLIO_RETURN_IF_ERROR(CheckFormat(format));
   int64_t rows = 0;
   for (const TensorView& part : parts) {
     if (part.rank != 2 || part.shape[1] != parts[0].shape[1] || part.dtype != parts[0].dtype) {
@@ -151,7 +162,9 @@ absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::Pack(std::span<const 
 
 absl::StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRandom(int64_t rows, int64_t cols,
                                                                       uint64_t seed,
-                                                                      float deviation) {
+                                                                      float deviation,
+                                                                      const WeightFormat& format) {
+  FOLIO_RETURN_IF_ERROR(CheckFormat(format));
   const int64_t bytes = rows * cols * DTypeBytes(DType::kBf16);
   FOLIO_ASSIGN_OR_RETURN(Buffer data, Buffer::Create(memory_.get(), bytes));
   cuda::FillRandom(stream(), rows * cols, seed, deviation, data.data());

@@ -48,7 +48,7 @@ absl::StatusOr<double> Ceilings::FlopsPerSecond() {
   Memory* memory = backend_->memory();
   const int64_t width = std::max<int64_t>(256, 16384 / scale_);
   const int rows = static_cast<int>(std::max<int64_t>(128, 8192 / scale_));
-  FOLIO_ASSIGN_OR_RETURN(const auto matrix, backend_->PackRandom(width, width, 1, 0.02f));
+  FOLIO_ASSIGN_OR_RETURN(const auto matrix, backend_->PackRandom(width, width, 1, 0.02f, {}));
   FOLIO_ASSIGN_OR_RETURN(auto x, BufferOf<float>::CopyOf(memory, RandomRows(rows * width)));
   FOLIO_ASSIGN_OR_RETURN(auto y, BufferOf<float>::Create(memory, rows * width));
   const double seconds = MedianSeconds([&] {

@@ -5,31 +5,29 @@
 #include <cstdint>
 
 #include "engine/backend/cpu/isa.h"
+#include "engine/backend/cpu/panel_format.h"
 #include "engine/tensor/tensor_view.h"
 #include "engine/types/limits.h"
 
 namespace folio::cpu {
 
-// Outputs of one weight panel: two vectors of 16.
-inline constexpr int kPanel = 32;
 // Rows of queries that share one load of a key or value.
 inline constexpr int kQueryRows = 8;
 
 inline constexpr int kMultiplyAddChains = 12;
 
 // Products of `num_rows` rows with panels [panel_begin, panel_end) of a packed matrix.
-//   panels  [panel][inputs/2 pairs][32 outputs]: bf16 as pairs [2 vectors][16 outputs][2 inputs];
-//           fp32, fp16 as [2 inputs][32 outputs]
-//   x       blocks of matmul_rows rows packed by pack_x; that of row r starts at
-//           x + r * 2 * num_pairs
+//   panels  panel_format.h
+//   x       blocks of block_rows(format) rows packed by pack_x; that of row r starts at
+//           x + r * num_groups * format.x_words()
 //   y       [num_rows][num_outputs]; bias may be null
 struct MatMulArgs {
   const std::byte* panels = nullptr;
   int64_t panel_bytes = 0;
-  int64_t num_pairs = 0;  // inputs / 2, rounded up
+  int64_t num_groups = 0;  // of inputs
   int64_t panel_begin = 0;
   int64_t panel_end = 0;
-  const float* x = nullptr;
+  const uint32_t* x = nullptr;
   int num_rows = 0;
   int64_t num_outputs = 0;
   const float* bias = nullptr;
@@ -82,12 +80,18 @@ void InitState(float* state, int dim);
 struct Kernels {
   // Rows that one pass over a panel serves.
   int matmul_rows = 0;
-  // Packs one block of num_rows <= matmul_rows rows, x [num_rows][inputs], for weights of `dtype`,
-  // into num_rows * (inputs rounded up to even) floats.
-  void (*pack_x)(DType dtype, const float* x, int num_rows, int64_t inputs,
-                 float* packed) = nullptr;
-  // Weight bytes are read once per matmul_rows rows; 2 * inputs * outputs FLOPs per row.
-  void (*matmul)(DType dtype, const MatMulArgs& args) = nullptr;
+  int integer_matmul_rows = 0;
+  int block_rows(const PanelFormat& format) const {
+    return format.integers() ? integer_matmul_rows : matmul_rows;
+  }
+  // Packs one block of num_rows <= block_rows rows, x [num_rows][inputs], for weights of `format`,
+  // into num_rows * num_groups * x_words words. For integers every group of a row is rounded to
+  // 8 bits: nearest, ties to even, of x / (max |x| / 127).
+  void (*pack_x)(const PanelFormat& format, const float* x, int num_rows, int64_t inputs,
+                 uint32_t* packed) = nullptr;
+  // Weight bytes are read once per block of rows; 2 * inputs * outputs FLOPs per row. Of integers:
+  //   y[o] = sum over groups of float(sum of x[i] * w[o][i], exact) * (w_scale[o] * x_scale)
+  void (*matmul)(const PanelFormat& format, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
   // Scores of up to kQueryRows queries against 16 chunk summaries.

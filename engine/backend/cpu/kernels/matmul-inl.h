@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "engine/backend/cpu/kernels/integer_matmul-inl.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
+#include "engine/backend/cpu/kernels/write_outputs-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
@@ -67,23 +69,6 @@ struct LoadF16 {
 using F32Weights = PlainWeights<LoadF32, 4>;
 using Fp16Weights = PlainWeights<LoadF16, 2>;
 
-// Up to 16 outputs from `first` on.
-FOLIO_INLINE void WriteOutputs(const MatMulArgs& args, int64_t row, int64_t first, Vec sums) {
-  float* y = args.y + row * args.num_outputs + first;
-  const float* bias = args.bias != nullptr ? args.bias + first : nullptr;
-  if (first + 16 <= args.num_outputs) {
-    if (bias != nullptr) sums = sums + Load(bias);
-    Store(y, args.add ? Load(y) + sums : sums);
-    return;
-  }
-  float values[16];
-  Store(values, sums);
-  for (int64_t i = 0; first + i < args.num_outputs; ++i) {
-    const float value = bias != nullptr ? values[i] + bias[i] : values[i];
-    y[i] = args.add ? y[i] + value : value;
-  }
-}
-
 template <typename Weights, int kRows>
 void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row,
                    const typename Weights::Operand* x) {
@@ -92,7 +77,7 @@ void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row,
     Vec sums[kRows][kVecs] = {};
     const std::byte* w = args.panels + panel * args.panel_bytes + vec * Weights::kVecBytes;
     const auto* operands = x;
-    for (int64_t pair = 0; pair < args.num_pairs; ++pair) {
+    for (int64_t pair = 0; pair < args.num_groups; ++pair) {
       // A few lines ahead of the hardware's own prefetch, which stops at page borders.
       for (int line = 0; line < Weights::kPairBytes; line += 64) {
         __builtin_prefetch(w + 16 * Weights::kPairBytes + line);
@@ -134,7 +119,7 @@ void MultiplyPanels(const MatMulArgs& args) {
   for (int row = 0; row < args.num_rows; row += kMatMulRows) {
     const int rows = std::min(kMatMulRows, args.num_rows - row);
     const auto* x =
-        reinterpret_cast<const typename Weights::Operand*>(args.x + row * 2 * args.num_pairs);
+        reinterpret_cast<const typename Weights::Operand*>(args.x + row * 2 * args.num_groups);
     for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
       MultiplyRemainder<Weights>(args, panel, row, rows, x);
     }
@@ -153,7 +138,7 @@ void PackRowPart(const float* in, int count, int rows, PackFn pack, Operand* out
 }
 
 template <typename Operand, typename PackFn>
-void PackBlock(const float* x, int rows, int64_t inputs, PackFn pack, float* packed) {
+void PackBlock(const float* x, int rows, int64_t inputs, PackFn pack, uint32_t* packed) {
   auto* out = reinterpret_cast<Operand*>(packed);
   for (int64_t first = 0; first < inputs; first += kPackInputs) {
     const int count = static_cast<int>(std::min<int64_t>(kPackInputs, inputs - first));
@@ -163,22 +148,30 @@ void PackBlock(const float* x, int rows, int64_t inputs, PackFn pack, float* pac
   }
 }
 
-void PackX(DType dtype, const float* x, int num_rows, int64_t inputs, float* packed) {
-  if (dtype == DType::kBf16) return PackBlock<Pair>(x, num_rows, inputs, PackPairs, packed);
+void PackX(const PanelFormat& format, const float* x, int num_rows, int64_t inputs,
+           uint32_t* packed) {
+  if (format.integers()) return PackIntegerX(format.group, x, num_rows, inputs, packed);
+  if (format.codec == PanelFormat::Codec::kBf16) {
+    return PackBlock<Pair>(x, num_rows, inputs, PackPairs, packed);
+  }
   PackBlock<FloatPair>(
       x, num_rows, inputs,
       [](const float* values, int64_t n, FloatPair* out) { std::memcpy(out, values, n * 4); },
       packed);
 }
 
-void MatMul(DType dtype, const MatMulArgs& args) {
-  switch (dtype) {
-    case DType::kBf16:
+void MatMul(const PanelFormat& format, const MatMulArgs& args) {
+  switch (format.codec) {
+    case PanelFormat::Codec::kBf16:
       return MultiplyPanels<Bf16Weights>(args);
-    case DType::kF16:
+    case PanelFormat::Codec::kF16:
       return MultiplyPanels<Fp16Weights>(args);
-    default:
+    case PanelFormat::Codec::kF32:
       return MultiplyPanels<F32Weights>(args);
+    case PanelFormat::Codec::kInt8:
+      return MultiplyIntegerPanels<Int8Panels>(format, args);
+    case PanelFormat::Codec::kInt4:
+      return MultiplyIntegerPanels<Int4Panels>(format, args);
   }
 }
 

@@ -16,6 +16,7 @@ namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 const Kernels& Table() {
   static const Kernels kernels = {
       .matmul_rows = kMatMulRows,
+      .integer_matmul_rows = kIntegerRows,
       .pack_x = PackX,
       .matmul = MatMul,
       .attend_page = AttendPage,

@@ -1,0 +1,155 @@
+// Vectors of 16 integers and sums of products of bytes, for each instruction set. Four weights of
+// each of 16 outputs are one BitVec; they meet four inputs, which are signed bytes in [-127, 127]
+// in one word. All sums are exact.
+#pragma once
+
+#include "engine/backend/cpu/kernels/vec-inl.h"
+
+namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
+namespace {
+
+// Rows that stay in registers, and those of them for which a pass over a weight panel can take all
+// 32 outputs.
+#if defined(__AVX512F__)
+constexpr int kIntegerRows = 12;
+constexpr int kWideIntegerRows = 4;
+#elif defined(__AVX2__)
+constexpr int kIntegerRows = 4;
+constexpr int kWideIntegerRows = 1;
+#else
+constexpr int kIntegerRows = 2;
+constexpr int kWideIntegerRows = 0;
+#endif
+
+struct IntVec {
+  IntReg r[kRegs];
+};
+
+FOLIO_INLINE IntVec SplatInt(int32_t x) {
+  return ForRegs<IntVec>([&](int) { return x - IntReg{}; });
+}
+FOLIO_INLINE IntVec operator+(IntVec a, IntVec b) {
+  return ForRegs<IntVec>([&](int i) { return a.r[i] + b.r[i]; });
+}
+FOLIO_INLINE Vec ToFloat(IntVec v) {
+  return ForRegs<Vec>([&](int i) { return __builtin_convertvector(v.r[i], Reg); });
+}
+
+// Products of unsigned bytes u with the bytes of x, of each 16-bit lane two added: below 2^15 for
+// u < 128.
+#if defined(__AVX512BW__)
+FOLIO_INLINE IntReg MultiplyBytes(BitReg u, __m512i x) {
+  return (IntReg)_mm512_maddubs_epi16((__m512i)u, x);
+}
+// Neighbours among the 16-bit lanes added.
+FOLIO_INLINE IntReg AddNeighbours(IntReg v) {
+  return (IntReg)_mm512_madd_epi16((__m512i)v, _mm512_set1_epi16(1));
+}
+FOLIO_INLINE IntReg AddLanes16(IntReg a, IntReg b) {
+  return (IntReg)_mm512_add_epi16((__m512i)a, (__m512i)b);
+}
+FOLIO_INLINE __m512i SplatWord(uint32_t x) { return _mm512_set1_epi32(static_cast<int>(x)); }
+#elif defined(__AVX2__)
+FOLIO_INLINE IntReg MultiplyBytes(BitReg u, __m256i x) {
+  return (IntReg)_mm256_maddubs_epi16((__m256i)u, x);
+}
+FOLIO_INLINE IntReg AddNeighbours(IntReg v) {
+  return (IntReg)_mm256_madd_epi16((__m256i)v, _mm256_set1_epi16(1));
+}
+FOLIO_INLINE IntReg AddLanes16(IntReg a, IntReg b) {
+  return (IntReg)_mm256_add_epi16((__m256i)a, (__m256i)b);
+}
+FOLIO_INLINE __m256i SplatWord(uint32_t x) { return _mm256_set1_epi32(static_cast<int>(x)); }
+#else
+// Byte `i` of each lane, sign-extended.
+FOLIO_INLINE IntReg SignedByte(BitReg v, int i) { return (IntReg)(v << (24 - 8 * i)) >> 24; }
+FOLIO_INLINE IntReg DotBytes(IntReg sums, BitReg w, uint32_t x) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) sums += SignedByte(w, i) * static_cast<int8_t>(x >> (8 * i));
+  return sums;
+}
+#endif
+
+#if defined(__AVX512VNNI__)
+FOLIO_INLINE IntReg DotBytes(IntReg sums, BitReg u, uint32_t x) {
+  return (IntReg)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)u, SplatWord(x));
+}
+#endif
+
+// Sums over up to eight quads of unsigned weights below 16; Widen has them as 32 bits.
+#if defined(__AVX2__) && !defined(__AVX512VNNI__)
+// 16-bit lanes: 8 * 2 * 15 * 127 < 2^15.
+struct NibbleSums {
+  IntVec pairs;
+};
+FOLIO_INLINE NibbleSums AddNibbles(NibbleSums sums, BitVec u, uint32_t x) {
+  return {ForRegs<IntVec>(
+      [&](int i) { return AddLanes16(sums.pairs.r[i], MultiplyBytes(u.r[i], SplatWord(x))); })};
+}
+FOLIO_INLINE IntVec Widen(NibbleSums sums) {
+  return ForRegs<IntVec>([&](int i) { return AddNeighbours(sums.pairs.r[i]); });
+}
+#else
+struct NibbleSums {
+  IntVec sums;
+};
+FOLIO_INLINE NibbleSums AddNibbles(NibbleSums sums, BitVec u, uint32_t x) {
+  return {ForRegs<IntVec>([&](int i) { return DotBytes(sums.sums.r[i], u.r[i], x); })};
+}
+FOLIO_INLINE IntVec Widen(NibbleSums sums) { return sums.sums; }
+#endif
+
+// Signed weights in [-127, 127] as the instruction set multiplies them; kBias was added to each.
+#if defined(__AVX512VNNI__)
+struct SignedQuads {
+  static constexpr int kBias = 128;
+  BitVec bytes;
+  FOLIO_INLINE explicit SignedQuads(BitVec w)
+      : bytes(ForRegs<BitVec>([&](int i) { return w.r[i] ^ 0x80808080u; })) {}
+  FOLIO_INLINE IntReg Add(IntReg sums, int i, uint32_t x) const {
+    return DotBytes(sums, bytes.r[i], x);
+  }
+};
+#elif defined(__AVX512BW__)
+// The signs of the weights go to the inputs.
+struct SignedQuads {
+  static constexpr int kBias = 0;
+  BitVec magnitudes;
+  __mmask64 negative;
+  FOLIO_INLINE explicit SignedQuads(BitVec w)
+      : magnitudes{{(BitReg)_mm512_abs_epi8((__m512i)w.r[0])}},
+        negative(_mm512_movepi8_mask((__m512i)w.r[0])) {}
+  FOLIO_INLINE IntReg Add(IntReg sums, int i, uint32_t x) const {
+    const __m512i inputs = SplatWord(x);
+    const __m512i with_signs =
+        _mm512_mask_sub_epi8(inputs, negative, _mm512_setzero_si512(), inputs);
+    return sums + AddNeighbours(MultiplyBytes(magnitudes.r[i], with_signs));
+  }
+};
+#elif defined(__AVX2__)
+struct SignedQuads {
+  static constexpr int kBias = 0;
+  BitVec magnitudes;
+  BitVec signs;
+  FOLIO_INLINE explicit SignedQuads(BitVec w)
+      : magnitudes(
+            ForRegs<BitVec>([&](int i) { return (BitReg)_mm256_abs_epi8((__m256i)w.r[i]); })),
+        signs(w) {}
+  FOLIO_INLINE IntReg Add(IntReg sums, int i, uint32_t x) const {
+    const __m256i with_signs = _mm256_sign_epi8(SplatWord(x), (__m256i)signs.r[i]);
+    return sums + AddNeighbours(MultiplyBytes(magnitudes.r[i], with_signs));
+  }
+};
+#else
+struct SignedQuads {
+  static constexpr int kBias = 0;
+  BitVec bytes;
+  FOLIO_INLINE explicit SignedQuads(BitVec w) : bytes(w) {}
+  FOLIO_INLINE IntReg Add(IntReg sums, int i, uint32_t x) const {
+    return DotBytes(sums, bytes.r[i], x);
+  }
+};
+#endif
+
+}  // namespace
+}  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE

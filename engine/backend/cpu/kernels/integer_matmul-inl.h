@@ -1,0 +1,204 @@
+// Matrix products of integers: inputs of 8 bits, weights of 8 or 4. Within a group of inputs the
+// sum is exact, groups are added in ascending order, so a row's result is the same bits whatever
+// rows run beside it.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+
+#include "engine/backend/cpu/kernels/int_vec-inl.h"
+#include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/kernels/vec-inl.h"
+#include "engine/backend/cpu/kernels/write_outputs-inl.h"
+
+namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
+namespace {
+
+// Inputs of a block of rows lie group by group: [rows] scales, [rows] sums of the integers, then
+// [quads][rows] four signed bytes each.
+
+// How kVecs vectors of 16 outputs meet 32 inputs of all rows: `w` is the first vector's weights,
+// `x` [8 quads][kRows], `dots` the exact sums.
+constexpr int kSpan = 32;
+constexpr int kQuadBytes = kPanel * 4;
+
+struct Int8Panels {
+  static constexpr int kBias = SignedQuads::kBias;
+  static constexpr int kSpanBytes = kSpan * kPanel;
+
+  template <int kRows, int kVecs>
+  static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x,
+                                   IntVec (&dots)[kRows][kVecs]) {
+#pragma GCC unroll 1
+    for (int quad = 0; quad < kSpan / 4; ++quad) {
+      __builtin_prefetch(w + 2048);
+      if constexpr (kVecs == 2) __builtin_prefetch(w + 2048 + 64);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        const SignedQuads quads(LoadBits(w + v * 64));
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          dots[r][v] = ForRegs<IntVec>([&](int i) { return quads.Add(dots[r][v].r[i], i, x[r]); });
+        }
+      }
+      w += kQuadBytes;
+      x += kRows;
+    }
+  }
+};
+
+struct Int4Panels {
+  static constexpr int kBias = 8;
+  static constexpr int kSpanBytes = kSpan * kPanel / 2;
+
+  template <int kRows, int kVecs>
+  static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x,
+                                   IntVec (&dots)[kRows][kVecs]) {
+    NibbleSums sums[kRows][kVecs] = {};
+#pragma GCC unroll 1
+    for (int step = 0; step < kSpan / 8; ++step) {
+      __builtin_prefetch(w + 2048);
+      if constexpr (kVecs == 2) __builtin_prefetch(w + 2048 + 64);
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        const BitVec both = LoadBits(w + v * 64);
+        const auto low = ForRegs<BitVec>([&](int i) { return both.r[i] & 0x0f0f0f0fu; });
+        const auto high = ForRegs<BitVec>([&](int i) { return (both.r[i] >> 4) & 0x0f0f0f0fu; });
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          sums[r][v] = AddNibbles(AddNibbles(sums[r][v], low, x[r]), high, x[kRows + r]);
+        }
+      }
+      w += kQuadBytes;
+      x += 2 * kRows;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) dots[r][v] = dots[r][v] + Widen(sums[r][v]);
+    }
+  }
+};
+
+// The scales of 16 outputs of a panel, of its first or second vector.
+FOLIO_INLINE Vec LoadScales(const std::byte* scales, int vec) {
+  const BitVec both = LoadBits(scales);
+  return vec == 0 ? LowBf16(both) : HighBf16(both);
+}
+
+template <typename Panels, int kRows>
+void MultiplyGroups(const PanelFormat& format, const MatMulArgs& args, int64_t panel, int row,
+                    const uint32_t* x) {
+  constexpr int kVecs = kRows <= kWideIntegerRows ? 2 : 1;
+  for (int vec = 0; vec < 2; vec += kVecs) {
+    Vec sums[kRows][kVecs] = {};
+    const std::byte* w = args.panels + panel * args.panel_bytes;
+    const uint32_t* operands = x;
+    for (int64_t group = 0; group < args.num_groups; ++group) {
+      const uint32_t* const x_scales = operands;
+      const uint32_t* const x_sums = operands + kRows;
+      operands += 2 * kRows;
+      IntVec dots[kRows][kVecs];
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        const IntVec bias = SplatInt(-Panels::kBias * static_cast<int32_t>(x_sums[r]));
+#pragma GCC unroll 2
+        for (int v = 0; v < kVecs; ++v) dots[r][v] = bias;
+      }
+      for (int first = 0; first < format.group; first += kSpan) {
+        Panels::template AddSpan<kRows, kVecs>(w + vec * 64, operands, dots);
+        w += Panels::kSpanBytes;
+        operands += kSpan / 4 * kRows;
+      }
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        const Vec scales = LoadScales(w, vec + v);
+#pragma GCC unroll 16
+        for (int r = 0; r < kRows; ++r) {
+          const Vec scale = scales * Splat(std::bit_cast<float>(x_scales[r]));
+          sums[r][v] = Fma(ToFloat(dots[r][v]), scale, sums[r][v]);
+        }
+      }
+      w += 2 * kPanel;
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) {
+        WriteOutputs(args, row + r, panel * kPanel + (vec + v) * 16, sums[r][v]);
+      }
+    }
+  }
+}
+
+template <typename Panels, int kRows = kIntegerRows>
+void MultiplyGroupsRemainder(const PanelFormat& format, const MatMulArgs& args, int64_t panel,
+                             int row, int rows, const uint32_t* x) {
+  if constexpr (kRows > 0) {
+    if (rows == kRows) return MultiplyGroups<Panels, kRows>(format, args, panel, row, x);
+    MultiplyGroupsRemainder<Panels, kRows - 1>(format, args, panel, row, rows, x);
+  }
+}
+
+// Row blocks outside, panels inside, as for other weights.
+template <typename Panels>
+void MultiplyIntegerPanels(const PanelFormat& format, const MatMulArgs& args) {
+  const int64_t row_words = args.num_groups * format.x_words();
+  for (int row = 0; row < args.num_rows; row += kIntegerRows) {
+    const int rows = std::min(kIntegerRows, args.num_rows - row);
+    for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+      MultiplyGroupsRemainder<Panels>(format, args, panel, row, rows, args.x + row * row_words);
+    }
+  }
+}
+
+// One group of one row; what lies behind its end counts as zeros. `values` [group], `out` the first
+// of its words, the next ones `rows` apart.
+void QuantiseGroup(const float* values, int group, int rows, uint32_t* out) {
+  Vec magnitudes = Zero();
+  for (int i = 0; i < group; i += 16) {
+    const Vec v = Load(values + i);
+    magnitudes = Max(magnitudes, Max(v, Zero() - v));
+  }
+  const float most = HorizontalMax(magnitudes);
+  const float inverse = most > 1e-30f ? 127.0f / most : 0.0f;
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
+  const Vec rounding = Splat(12582912.0f);
+  alignas(64) int32_t integers[16];
+  int32_t sum = 0;
+  for (int i = 0; i < group; i += 16) {
+    const Vec shifted = Load(values + i) * Splat(inverse) + rounding;
+#pragma GCC unroll 4
+    for (int reg = 0; reg < kRegs; ++reg) {
+      const IntReg lanes = (IntReg)((BitReg)shifted.r[reg] - 0x4b400000u);
+      std::memcpy(integers + reg * kLanes, &lanes, sizeof(lanes));
+    }
+    for (int quad = 0; quad < 4; ++quad) {
+      const int32_t* q = integers + 4 * quad;
+      sum += q[0] + q[1] + q[2] + q[3];
+      out[int64_t{2 + i / 4 + quad} * rows] =
+          (q[0] & 0xffu) | (q[1] & 0xffu) << 8 | (q[2] & 0xffu) << 16 | (q[3] & 0xffu) << 24;
+    }
+  }
+  out[0] = std::bit_cast<uint32_t>(most / 127.0f);
+  out[rows] = static_cast<uint32_t>(sum);
+}
+
+void PackIntegerX(int group, const float* x, int rows, int64_t inputs, uint32_t* packed) {
+  alignas(64) float last[128];
+  for (int64_t first = 0; first < inputs; first += group) {
+    const int count = static_cast<int>(std::min<int64_t>(group, inputs - first));
+    for (int r = 0; r < rows; ++r) {
+      const float* values = x + r * inputs + first;
+      if (count < group) {
+        std::fill(std::copy(values, values + count, last), last + group, 0.0f);
+        values = last;
+      }
+      QuantiseGroup(values, group, rows, packed + r);
+    }
+    packed += (2 + group / 4) * rows;
+  }
+}
+
+}  // namespace
+}  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE

@@ -1,0 +1,136 @@
+#include "engine/backend/cpu/panel_format.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "engine/backend/cpu/integer_weights.h"
+#include "engine/base/half.h"
+
+namespace folio::cpu {
+namespace {
+
+using Codec = PanelFormat::Codec;
+
+int64_t ElementBytes(Codec codec) { return codec == Codec::kF32 ? 4 : 2; }
+
+// Byte offset of the weight of `lane` for `input` in a panel of fp32, fp16 or bf16.
+int64_t OffsetOf(const PanelFormat& format, int lane, int64_t input) {
+  const int64_t pair = input / 2 * format.group_bytes();
+  if (format.codec == Codec::kBf16) return pair + (lane * 2 + input % 2) * 2;
+  return pair + (input % 2 * kPanel + lane) * ElementBytes(format.codec);
+}
+
+float ToFloat(DType dtype, const std::byte* at) {
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, at, 4);
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, 2);
+  return dtype == DType::kBf16 ? Bf16ToFloat(bits) : Fp16ToFloat(bits);
+}
+
+DType DTypeOf(Codec codec) {
+  if (codec == Codec::kF32) return DType::kF32;
+  return codec == Codec::kF16 ? DType::kF16 : DType::kBf16;
+}
+
+// Where a group keeps the scale of an output: behind its weights.
+std::byte* ScaleOf(const PanelFormat& format, std::byte* group, int lane) {
+  return group + format.group_bytes() - 2 * kPanel + (lane % 16 * 2 + lane / 16) * 2;
+}
+
+// The byte that holds input `i` of a group.
+std::byte* IntegerAt(const PanelFormat& format, std::byte* group, int lane, int i) {
+  const int quad = format.codec == Codec::kInt8 ? i / 4 : i / 8;
+  return group + (quad * kPanel + lane) * 4 + i % 4;
+}
+
+void PackIntegers(const PanelFormat& format, const float* weights, int64_t inputs, int lane,
+                  std::byte* panel) {
+  int8_t integers[kMaxWeightGroup];
+  for (int64_t first = 0; first < inputs; first += format.group) {
+    const int count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
+    const uint16_t scale = QuantiseWeights(format.codec, weights + first, count, integers);
+    std::fill(integers + count, integers + format.group, int8_t{0});
+    std::memcpy(ScaleOf(format, panel, lane), &scale, 2);
+    for (int i = 0; i < format.group; ++i) {
+      std::byte* const at = IntegerAt(format, panel, lane, i);
+      if (format.codec == Codec::kInt8) {
+        *at = static_cast<std::byte>(integers[i]);
+      } else {
+        *at |= static_cast<std::byte>((integers[i] + 8) << (i % 8 < 4 ? 0 : 4));
+      }
+    }
+    panel += format.group_bytes();
+  }
+}
+
+void ReadIntegers(const PanelFormat& format, const std::byte* panel, int lane, int64_t inputs,
+                  float* out) {
+  for (int64_t input = 0; input < inputs; ++input) {
+    const int i = static_cast<int>(input % format.group);
+    auto* const group = const_cast<std::byte*>(panel + input / format.group * format.group_bytes());
+    const auto byte = static_cast<uint8_t>(*IntegerAt(format, group, lane, i));
+    const int weight = format.codec == Codec::kInt8 ? static_cast<int8_t>(byte)
+                                                    : (byte >> (i % 8 < 4 ? 0 : 4) & 15) - 8;
+    uint16_t scale;
+    std::memcpy(&scale, ScaleOf(format, group, lane), 2);
+    out[input] = static_cast<float>(weight) * Bf16ToFloat(scale);
+  }
+}
+
+}  // namespace
+
+PanelFormat PanelFormat::Of(DType given, const WeightFormat& format) {
+  switch (format.codec) {
+    case WeightFormat::Codec::kInt8:
+      return {Codec::kInt8, format.group};
+    case WeightFormat::Codec::kInt4:
+      return {Codec::kInt4, format.group};
+    case WeightFormat::Codec::kAsGiven:
+      break;
+  }
+  if (given == DType::kF32) return {Codec::kF32};
+  return {given == DType::kF16 ? Codec::kF16 : Codec::kBf16};
+}
+
+int64_t PanelFormat::group_bytes() const {
+  switch (codec) {
+    case Codec::kInt8:
+      return int64_t{group} * kPanel + 2 * kPanel;
+    case Codec::kInt4:
+      return int64_t{group} * kPanel / 2 + 2 * kPanel;
+    default:
+      return int64_t{group} * kPanel * ElementBytes(codec);
+  }
+}
+
+void PackPanelRow(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
+                  int lane, std::byte* panel) {
+  const int64_t size = DTypeBytes(given);
+  if (format.integers()) {
+    std::vector<float> weights(inputs);
+    for (int64_t i = 0; i < inputs; ++i) weights[i] = ToFloat(given, source + i * size);
+    return PackIntegers(format, weights.data(), inputs, lane, panel);
+  }
+  const int64_t first = OffsetOf(format, lane, 0);
+  const int64_t second = OffsetOf(format, lane, 1) - first;
+  const int64_t pair_bytes = format.group_bytes();
+  for (int64_t i = 0; i < inputs; ++i) {
+    std::memcpy(panel + first + i / 2 * pair_bytes + i % 2 * second, source + i * size, size);
+  }
+}
+
+void ReadPanelRow(const PanelFormat& format, const std::byte* panel, int lane, int64_t inputs,
+                  float* out) {
+  if (format.integers()) return ReadIntegers(format, panel, lane, inputs, out);
+  const DType dtype = DTypeOf(format.codec);
+  for (int64_t i = 0; i < inputs; ++i) {
+    out[i] = ToFloat(dtype, panel + OffsetOf(format, lane, i));
+  }
+}
+
+}  // namespace folio::cpu

@@ -1,0 +1,227 @@
+// Products with int8 and int4 weights beside their definition, written out (kernels.h,
+// integer_weights.h), on every instruction set of this CPU.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/backend/cpu/cpu_backend.h"
+#include "engine/backend/cpu/cpu_matrix.h"
+#include "engine/base/half.h"
+
+namespace folio {
+namespace {
+
+using Codec = WeightFormat::Codec;
+using Floats = std::vector<float>;
+
+struct Case {
+  Isa isa;
+  WeightFormat format;
+};
+std::ostream& operator<<(std::ostream& out, const Case& c) { return out << IsaName(c.isa); }
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (const Isa isa : kAllIsas) {
+    if (!CpuSupports(isa)) continue;
+    for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {
+      for (const int group : {32, 64, 128}) cases.push_back({isa, {codec, group}});
+    }
+  }
+  return cases;
+}
+
+std::string NameOf(const testing::TestParamInfo<Case>& info) {
+  const WeightFormat& format = info.param.format;
+  return absl::StrCat(IsaName(info.param.isa), format.codec == Codec::kInt8 ? "_int8_" : "_int4_",
+                      format.group);
+}
+
+TensorView ViewOf(const Floats& values, int64_t rows, int64_t cols) {
+  TensorView view;
+  view.data = values.data();
+  view.dtype = DType::kF32;
+  view.rank = 2;
+  view.shape[0] = rows;
+  view.shape[1] = cols;
+  return view;
+}
+
+Floats Random(int64_t size, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  Floats values(size);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Integers of a group and their scale.
+struct Group {
+  std::vector<int> integers;
+  double scale = 0;
+};
+
+Group Nearest(const float* values, int64_t count, float scale, int low, int high) {
+  Group group{.integers = {}, .scale = scale};
+  for (int64_t i = 0; i < count; ++i) {
+    const double ratio = scale == 0 ? 0 : static_cast<double>(values[i]) / scale;
+    group.integers.push_back(std::clamp(static_cast<int>(std::nearbyint(ratio)), low, high));
+  }
+  return group;
+}
+
+Group WeightGroup(const float* weights, int64_t count, Codec codec) {
+  float most = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (std::fabs(weights[i]) > std::fabs(most)) most = weights[i];
+  }
+  const float scale = codec == Codec::kInt8 ? std::fabs(most) / 127 : most / -8;
+  const float rounded = Bf16ToFloat(FloatToBf16(scale));
+  return codec == Codec::kInt8 ? Nearest(weights, count, rounded, -127, 127)
+                               : Nearest(weights, count, rounded, -8, 7);
+}
+
+Group InputGroup(const float* x, int64_t count) {
+  float most = 0;
+  for (int64_t i = 0; i < count; ++i) most = std::max(most, std::fabs(x[i]));
+  Group group = Nearest(x, count, most / 127, -127, 127);
+  return group;
+}
+
+// One product in float64.
+double Product(const float* weights, const float* x, int64_t inputs, const WeightFormat& format) {
+  double sum = 0;
+  for (int64_t first = 0; first < inputs; first += format.group) {
+    const int64_t count = std::min<int64_t>(format.group, inputs - first);
+    const Group w = WeightGroup(weights + first, count, format.codec);
+    const Group in = InputGroup(x + first, count);
+    int64_t dot = 0;
+    for (int64_t i = 0; i < count; ++i) dot += int64_t{w.integers[i]} * in.integers[i];
+    sum += static_cast<double>(dot) * w.scale * in.scale;
+  }
+  return sum;
+}
+
+class IntegerWeights : public testing::TestWithParam<Case> {
+ protected:
+  const WeightFormat& format() const { return GetParam().format; }
+  Floats Multiply(const PackedMatrix& matrix, const Floats& x, int rows) {
+    Floats y(rows * matrix.rows(), NAN);
+    backend_->MatMul(matrix, x.data(), rows, {}, Backend::Output::kStore, y.data());
+    return y;
+  }
+  std::unique_ptr<PackedMatrix> Pack(const Floats& weights, int64_t outputs, int64_t inputs) {
+    const TensorView view = ViewOf(weights, outputs, inputs);
+    return *backend_->Pack(std::span(&view, 1), format());
+  }
+  const std::unique_ptr<Backend> backend_ =
+      *CreateCpuBackend({.num_threads = 2, .isa = GetParam().isa});
+};
+
+// Integers whose scales are 1, the largest ones in every place: any lane that saturates or takes
+// the wrong sign shows.
+TEST_P(IntegerWeights, SumsAreExact) {
+  const int most_weight = format().codec == Codec::kInt8 ? 127 : -8;
+  std::mt19937 random(5);
+  for (const int64_t inputs : {32, 100, 257, 512}) {
+    for (const int64_t outputs : {1, 31, 70}) {
+      for (const int rows : {1, 2, 3, 5, 12, 13, 26}) {
+        const auto fill = [&](int64_t count, int most, int low, int high, bool extreme) {
+          Floats values(count * inputs);
+          std::uniform_int_distribution<int> any(low, high);
+          for (int64_t i = 0; i < count * inputs; ++i) {
+            const bool first = i % inputs % format().group == 0;
+            values[i] = static_cast<float>(first     ? most
+                                           : extreme ? (i % 3 ? low : high)
+                                                     : any(random));
+          }
+          return values;
+        };
+        const bool extreme = rows % 2 == 1;
+        const Floats weights = fill(outputs, most_weight, most_weight == -8 ? -8 : -127,
+                                    most_weight == -8 ? 7 : 127, extreme);
+        const Floats x = fill(rows, 127, -127, 127, extreme);
+        const Floats y = Multiply(*Pack(weights, outputs, inputs), x, rows);
+        for (int row = 0; row < rows; ++row) {
+          for (int64_t out = 0; out < outputs; ++out) {
+            int64_t sum = 0;
+            for (int64_t i = 0; i < inputs; ++i) {
+              sum += std::lround(weights[out * inputs + i]) * std::lround(x[row * inputs + i]);
+            }
+            ASSERT_EQ(y[row * outputs + out], static_cast<float>(sum))
+                << inputs << " inputs, output " << out << " of " << outputs << ", row " << row;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_P(IntegerWeights, ProductsAreThoseOfTheDefinition) {
+  constexpr int64_t kInputs = 700, kOutputs = 45;
+  constexpr int kRows = 7;
+  const Floats weights = Random(kOutputs * kInputs, 1);
+  Floats x = Random(kRows * kInputs, 2);
+  std::fill_n(x.begin() + 3 * kInputs, 256, 0.0f);  // groups without a scale
+  const Floats y = Multiply(*Pack(weights, kOutputs, kInputs), x, kRows);
+  for (int row = 0; row < kRows; ++row) {
+    for (int64_t out = 0; out < kOutputs; ++out) {
+      const double expected =
+          Product(&weights[out * kInputs], &x[row * kInputs], kInputs, format());
+      // A few of the inputs lie on the border of two integers in fp32.
+      ASSERT_NEAR(y[row * kOutputs + out], expected, 2e-3 * std::sqrt(double{kInputs}));
+    }
+  }
+}
+
+TEST_P(IntegerWeights, ARowHasTheSameBitsAloneAndBesideOthers) {
+  constexpr int64_t kInputs = 300, kOutputs = 70;
+  const Floats weights = Random(kOutputs * kInputs, 3);
+  const auto matrix = Pack(weights, kOutputs, kInputs);
+  for (const int rows : {2, 4, 7, 12, 29}) {
+    const Floats x = Random(rows * kInputs, 4);
+    const Floats together = Multiply(*matrix, x, rows);
+    for (int row = 0; row < rows; ++row) {
+      const Floats one(x.begin() + row * kInputs, x.begin() + (row + 1) * kInputs);
+      const Floats alone = Multiply(*matrix, one, 1);
+      ASSERT_EQ(std::memcmp(alone.data(), &together[row * kOutputs], kOutputs * sizeof(float)), 0)
+          << "row " << row << " of " << rows;
+    }
+  }
+}
+
+// What a weight is read back as is the nearest that its scale allows.
+TEST(IntegerWeightsInMemory, AreReadBackAsIntegersTimesScale) {
+  constexpr int64_t kInputs = 300, kOutputs = 40;
+  Floats weights = Random(kOutputs * kInputs, 6);
+  std::fill_n(weights.begin() + 5 * kInputs, kInputs, 0.0f);
+  const TensorView view = ViewOf(weights, kOutputs, kInputs);
+  WorkerPool pool(2);
+  for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {
+    for (const int size : {32, 64, 128}) {
+      const auto matrix = *CpuMatrix::Create(std::span(&view, 1), {codec, size}, &pool);
+      Floats row(kInputs);
+      for (int64_t out = 0; out < kOutputs; ++out) {
+        matrix->ReadRow(out, row.data());
+        for (int64_t first = 0; first < kInputs; first += size) {
+          const int64_t count = std::min<int64_t>(size, kInputs - first);
+          const Group group = WeightGroup(&weights[out * kInputs + first], count, codec);
+          for (int64_t i = 0; i < count; ++i) {
+            ASSERT_EQ(row[first + i], static_cast<float>(group.integers[i] * group.scale));
+          }
+        }
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, IntegerWeights, testing::ValuesIn(Cases()), NameOf);
+
+}  // namespace
+}  // namespace folio
