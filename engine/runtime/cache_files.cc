@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/for_all.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -14,6 +15,8 @@ namespace {
 using Frame = CacheImage::Frame;
 
 constexpr int kPages = SegmentWriter::kMaxPages;
+// Beside the caller: a disk serves several reads at a time as fast as one.
+constexpr int kReadHelpers = 3;
 
 Frame PartsOf(std::byte* base, int count, int64_t bytes) {
   Frame parts(count);
@@ -352,17 +355,20 @@ absl::StatusOr<std::vector<StoredSegment>> WriteCache(
 
 absl::Status ReadCache(const DocumentStore& store, const DocumentHandle& handle,
                        const StoredRendition& rendition, const CacheImage& image,
-                       DiskProgress* progress) {
+                       TaskThreads* helpers, DiskProgress* progress) {
+  std::vector<const StoredSegment*> segments;
   for (const StoredSegment& stored : rendition.segments) {
     const SegmentShape& shape = stored.shape;
     const bool sealed = shape.kind == SegmentKind::kPages &&
                         shape.first_page + shape.num_pages <= image.first_in_memory;
-    if (sealed) continue;
-    FOLIO_ASSIGN_OR_RETURN(const Segment segment,
-                           store.OpenSegment(handle, rendition.number, stored));
-    FOLIO_RETURN_IF_ERROR(ReadSegment(segment, image, progress));
+    if (!sealed) segments.push_back(&stored);
   }
-  return absl::OkStatus();
+  const int num_segments = static_cast<int>(segments.size());
+  return ForAll(num_segments, kReadHelpers, helpers, [&](int n) -> absl::Status {
+    FOLIO_ASSIGN_OR_RETURN(const Segment segment,
+                           store.OpenSegment(handle, rendition.number, *segments[n]));
+    return ReadSegment(segment, image, progress);
+  });
 }
 
 }  // namespace folio

@@ -27,6 +27,7 @@ constexpr int kMaxCopiedPages = SegmentHome::kPages;
 
 // At a time, of documents that questions wait for.
 constexpr int kLoads = 2;
+constexpr int kReaders = 4;
 
 // Where each token begins, if the pieces of the tokens are the text.
 std::vector<int64_t> OffsetsOf(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens) {
@@ -82,6 +83,7 @@ DocumentKeeper::DocumentKeeper(SegmentHome* home, const Tokenizer* tokenizer,
       options_(options),
       store_(std::move(store)),
       saver_(1, kSaverNiceness),
+      readers_(kReaders),
       loader_(kLoads),
       updater_(1) {
   // What the process before has not come to.

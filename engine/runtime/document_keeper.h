@@ -226,6 +226,7 @@ class DocumentKeeper {
 
   // Last: they end before what they work on. Questions do not wait for what is saved.
   TaskThreads saver_;
+  TaskThreads readers_;  // for the loader
   TaskThreads loader_;
   TaskThreads updater_;  // of attributes, for which calls wait: not behind what is saved
 };

@@ -89,7 +89,7 @@ DiskProgressPtr DocumentKeeper::Fill(const DocumentHandle& handle,
                      last_file](DiskProgress* progress) -> absl::StatusOr<Filled> {
     const auto start = std::chrono::steady_clock::now();
     absl::Status read = last_file == nullptr ? absl::OkStatus() : last_file->Open();
-    if (read.ok()) read = ReadCache(*store_, handle, *cache, *image, progress);
+    if (read.ok()) read = ReadCache(*store_, handle, *cache, *image, &readers_, progress);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     if (read.ok()) return Filled{BytesBesideSealedPages(*image), taken.count()};
     if (absl::IsDataLoss(read)) store_->Quarantine(handle, cache->number).IgnoreError();
