@@ -1,5 +1,6 @@
 #include "engine/store/sha256.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <bit>
@@ -15,11 +16,18 @@ void Check(int done) {
   if (done != 1) throw std::bad_alloc();
 }
 
+// A thread that a disk holds may go on while the process ends: what it uses stays until then.
+EVP_MD_CTX* NewContext() {
+  static const int kept = OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
+  Check(kept);
+  return EVP_MD_CTX_new();
+}
+
 }  // namespace
 
 void Sha256::Free::operator()(evp_md_ctx_st* context) const { EVP_MD_CTX_free(context); }
 
-Sha256::Sha256(std::string_view purpose) : context_(EVP_MD_CTX_new()) {
+Sha256::Sha256(std::string_view purpose) : context_(NewContext()) {
   Check(context_ != nullptr ? EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) : 0);
   Add(purpose);
 }
