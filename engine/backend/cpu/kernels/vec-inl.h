@@ -1,8 +1,8 @@
 // Vectors of 16 floats, whatever the registers are: one of AVX-512, two of AVX, four of SSE or of
 // NEON.
-// Everything that depends on the instruction set is in this file. Products are fused only where Fma
-// says so (-ffp-contract=off): what is fused must not depend on how the compiler unrolls one loop
-// or another, or a row's bits would depend on the rows beside it.
+// Everything that depends on the instruction set is in this file and in int_vec-inl.h. Products are
+// fused only where Fma says so (-ffp-contract=off): what is fused must not depend on how the
+// compiler unrolls one loop or another, or a row's bits would depend on the rows beside it.
 #pragma once
 
 #if defined(__x86_64__)
