@@ -122,6 +122,11 @@ absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model) {
 
 absl::StatusOr<Weights> SyntheticWeights(const ModelConfig& config, uint64_t seed,
                                          const WeightPrecision& precision, Backend* backend) {
+  if (precision.dtype != DType::kBf16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a synthetic model has no ", DTypeName(precision.dtype),
+                     " weights; take --weight-dtype auto, bf16, int8 or int4"));
+  }
   Maker maker(config, seed, precision.layers, backend);
   Weights weights;
   const int64_t vocab = config.shape.vocab_size;

@@ -21,7 +21,8 @@ bool IsSynthetic(const std::string& model);
 // model's.
 absl::StatusOr<ModelConfig> SyntheticConfig(const std::string& model);
 
-// The same numbers on every backend. `precision` is bf16 or integers. Errors: of the backend.
+// The same numbers on every backend. Errors: INVALID_ARGUMENT where
+// `precision` is neither bf16 nor integers, and those of the backend.
 absl::StatusOr<Weights> SyntheticWeights(const ModelConfig& config, uint64_t seed,
                                          const WeightPrecision& precision, Backend* backend);
 

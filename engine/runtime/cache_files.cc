@@ -15,7 +15,7 @@ namespace {
 using Frame = CacheImage::Frame;
 
 constexpr int kPages = SegmentWriter::kMaxPages;
-// Beside the caller: a disk serves several reads at a time as fast as one.
+// Beside the caller: a disk serves several reads at a time.
 constexpr int kReadHelpers = 3;
 
 Frame PartsOf(std::byte* base, int count, int64_t bytes) {

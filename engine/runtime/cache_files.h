@@ -16,8 +16,8 @@
 
 namespace folio {
 
-// Where the cache of a sequence lies that does not change any more. Bytes are valid as long as
-// the sequence holds its frames.
+// Where the cache of a sequence lies that does not change any more. Bytes are valid as long as the
+// sequence holds its frames.
 struct CacheImage {
   KvGeometry geometry;
   CacheLayout layout;
@@ -26,8 +26,8 @@ struct CacheImage {
   int64_t first_in_memory = 0;
   // Pages [first_page, first_in_memory), if they were computed by this process; else empty.
   std::vector<SegmentHome::Place> sealed_pages;
-  // The other pages, sinks, pending queries and summaries: the parts of each, which are layers
-  // (of pages: slices).
+  // The other pages, sinks, pending queries and summaries: the parts of each, which are layers (of
+  // pages: slices).
   using Frame = std::vector<std::byte*>;
   std::vector<Frame> pages;
   std::vector<Frame> sinks;
@@ -43,8 +43,8 @@ struct CacheImage {
   };
   std::vector<DeviceFrame> device_frames;
 
-  // From now on the sequence may go on: what it would write is copied. Of a device nothing is
-  // left to be copied once CopyFromDevice was called. Throws std::bad_alloc.
+  // From now on the sequence may go on: what it would write is copied. Of a device nothing is left
+  // to be copied once CopyFromDevice was called. Throws std::bad_alloc.
   void CopyWhatChanges();
   // Brings what the device has to the host, or back. Engine thread.
   void CopyFromDevice(Memory* memory) const;
@@ -66,16 +66,14 @@ struct CacheImage {
 std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view attention,
                                     std::span<const int32_t> tokens, int page_tokens);
 
-// What the cache of `layout` is made of, in the order in which segments are written: their
-// shapes.
+// What the cache of `layout` is made of, in the order in which segments are written: their shapes.
 std::vector<SegmentShape> SegmentShapes(const CacheImage& image);
 
 // Of all of them; and of what of them ReadCache reads.
 int64_t CacheFileBytes(const CacheImage& image);
 int64_t BytesBesideSealedPages(const CacheImage& image);
 
-// For each of them the one of a rendition, which may be null, that has its shape and key, or
-// null.
+// For each of them the one of a rendition, which may be null, that has its shape and key, or null.
 std::vector<const StoredSegment*> SegmentsThere(const CacheImage& image,
                                                 const std::vector<ContentKey>& keys,
                                                 const StoredRendition* rendition);
@@ -84,8 +82,8 @@ std::vector<const StoredSegment*> SegmentsThere(const CacheImage& image,
 bool IsCacheOf(const StoredRendition& rendition, const CacheImage& image,
                const std::vector<ContentKey>& keys);
 
-// Writes the segments that are not `there`, and returns all; nothing is committed. Errors: those
-// of SegmentDraft, DATA_LOSS if a sealed page cannot be read.
+// Writes the segments that are not `there`, and returns all; nothing is committed. Errors: those of
+// SegmentDraft, DATA_LOSS if a sealed page cannot be read.
 absl::StatusOr<std::vector<StoredSegment>> WriteCache(
     const CacheImage& image, const std::vector<ContentKey>& keys,
     const std::vector<const StoredSegment*>& there, int64_t rendition, DocumentWriter* writer,

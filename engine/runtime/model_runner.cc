@@ -5,6 +5,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "engine/kv/sequence_slice.h"
 
 namespace folio {
 
@@ -15,15 +16,8 @@ absl::Status NotFiniteError(int64_t position) {
 
 SequenceSlice ModelRunner::SliceOf(const ScheduledTokens& part) {
   Sequence* sequence = part.sequence;
-  SequenceSlice slice;
-  slice.num_rows = part.num_tokens;
-  slice.first_position = sequence->num_in_kv;
-  slice.plan = &sequence->plan;
-  slice.first_page = sequence->kv.first_page;
-  slice.pages = sequence->kv.pages;
-  slice.sinks = sequence->kv.sinks;
-  slice.summaries = sequence->kv.summaries;
-  slice.pending_queries = sequence->kv.pending_queries;
+  SequenceSlice slice =
+      MakeSlice(sequence->plan, sequence->kv, sequence->num_in_kv, part.num_tokens);
   slice.picks = sequence->picks;
   return slice;
 }

@@ -11,6 +11,7 @@
 #include "engine/base/half.h"
 #include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
+#include "engine/kv/sequence_slice.h"
 
 namespace folio {
 namespace {
@@ -138,16 +139,9 @@ absl::Status BenchStreams::Step(std::span<const int> streams, int count) {
   for (const int index : streams) {
     Stream& stream = *streams_[index];
     FOLIO_RETURN_IF_ERROR(model_->store->Extend(stream.plan, stream.position, count, &stream.kv));
-    SequenceSlice& slice = batch.slices.emplace_back();
+    SequenceSlice& slice =
+        batch.slices.emplace_back(MakeSlice(stream.plan, stream.kv, stream.position, count));
     slice.row_begin = batch.num_rows;
-    slice.num_rows = count;
-    slice.first_position = stream.position;
-    slice.plan = &stream.plan;
-    slice.first_page = stream.kv.first_page;
-    slice.pages = stream.kv.pages;
-    slice.sinks = stream.kv.sinks;
-    slice.summaries = stream.kv.summaries;
-    slice.pending_queries = stream.kv.pending_queries;
     FOLIO_RETURN_IF_ERROR(model_->transformer->Reserve(slice, batch.slices.size() == 1));
     batch.num_rows += count;
     for (int n = 0; n < count; ++n) batch.tokens.push_back(TokenAt(stream.position + n));

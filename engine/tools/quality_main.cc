@@ -6,7 +6,9 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/flags/flag.h"
@@ -17,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/base/status_macros.h"
+#include "engine/kv/sequence_slice.h"
 #include "engine/runtime/loaded_model.h"
 
 ABSL_FLAG(std::string, model, "", "Hugging Face directory");
@@ -24,15 +27,13 @@ ABSL_FLAG(std::string, text, "", "file with text that the model was not trained 
 ABSL_FLAG(int, windows, 32, "pieces of the trained length that are read, from the text's begin");
 ABSL_FLAG(int, threads, 2, "compute threads");
 ABSL_FLAG(std::vector<std::string>, formats,
-          std::vector<std::string>({"bf16:fp32", "fp32:bf16", "int8/32:fp32", "int8/64:fp32",
-                                    "int8/128:fp32", "int4/32:fp32", "int4/64:fp32",
+          std::vector<std::string>({"fp32:fp32", "bf16:fp32", "fp32:bf16", "int8/32:fp32",
+                                    "int8/64:fp32", "int8/128:fp32", "int4/32:fp32", "int4/64:fp32",
                                     "int4/128:fp32"}),
           "what is compared: WEIGHTS:CACHE, weights as DTYPE or DTYPE/GROUP");
 
 namespace folio {
 namespace {
-
-using LogProbs = std::vector<float>;  // [vocab]
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadAs(const std::string& format) {
   const std::vector<std::string> numbers = absl::StrSplit(format, ':');
@@ -50,103 +51,126 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> LoadAs(const std::string& format) {
   return LoadModel(options);
 }
 
-void ToLogProbs(std::span<const float> logits, LogProbs* out) {
-  const float most = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(double{logit} - most);
-  const double normal = most + std::log(sum);
-  out->resize(logits.size());
-  for (size_t i = 0; i < logits.size(); ++i) (*out)[i] = static_cast<float>(logits[i] - normal);
-}
+using Tokens = std::vector<int32_t>;
 
-// Distributions after each token of a window, under full attention.
-absl::Status Predict(LoadedModel* model, std::span<const int32_t> tokens,
-                     std::vector<LogProbs>* out) {
-  FOLIO_ASSIGN_OR_RETURN(const AttentionSpec spec,
-                         ResolveAttention({{"full", {}}, {}}, {}, model->attention, {}));
-  const auto num_tokens = static_cast<int64_t>(tokens.size());
-  const AttentionPlan plan = PlanFor(spec, model->attention, num_tokens);
-  const int most_rows = model->scheduler.score_rows;
-  const size_t vocab = model->config.shape.vocab_size;
-  SequenceKv kv;
-  absl::Status status;
-  for (int64_t first = 0; first < num_tokens && status.ok(); first += most_rows) {
-    StepBatch batch;
-    batch.num_rows = static_cast<int>(std::min<int64_t>(most_rows, num_tokens - first));
-    status = model->store->Extend(plan, first, batch.num_rows, &kv);
-    if (!status.ok()) break;
-    SequenceSlice& slice = batch.slices.emplace_back();
-    slice.num_rows = batch.num_rows;
-    slice.first_position = first;
-    slice.plan = &plan;
-    slice.first_page = kv.first_page;
-    slice.pages = kv.pages;
-    slice.sinks = kv.sinks;
-    slice.summaries = kv.summaries;
-    slice.pending_queries = kv.pending_queries;
-    std::vector<int> rows(batch.num_rows);
-    for (int row = 0; row < batch.num_rows; ++row) rows[row] = row;
-    const std::span<const float> logits =
-        model->transformer->Forward(batch, tokens.subspan(first, batch.num_rows), rows);
-    model->store->EndStep();
-    for (int row = 0; row < batch.num_rows; ++row) {
-      ToLogProbs(logits.subspan(row * vocab, vocab), &out->emplace_back());
-    }
-    status = model->transformer->status();
+// A text that a model reads under full attention.
+class Reader {
+ public:
+  static absl::StatusOr<Reader> Begin(LoadedModel* model, int64_t num_tokens) {
+    FOLIO_ASSIGN_OR_RETURN(const AttentionSpec spec,
+                           ResolveAttention({{"full", {}}, {}}, {}, model->attention, {}));
+    return Reader(model, PlanFor(spec, model->attention, num_tokens));
   }
-  model->store->Release(&kv);
-  return status;
-}
+  Reader(Reader&& other) noexcept
+      : model_(other.model_),
+        plan_(std::move(other.plan_)),
+        kv_(std::exchange(other.kv_, {})),
+        position_(other.position_) {}
+  ~Reader() { model_->store->Release(&kv_); }
 
-struct Quality {
-  double log_loss = 0;    // mean, of the tokens of the text
-  double divergence = 0;  // mean KL(reference || this)
-  double same_first = 0;  // share of tokens where both would choose the same
+  // Logits [tokens.size()][vocab] after each of the next tokens, until the model's next step.
+  absl::StatusOr<std::span<const float>> Next(std::span<const int32_t> tokens) {
+    const auto count = static_cast<int>(tokens.size());
+    FOLIO_RETURN_IF_ERROR(model_->store->Extend(plan_, position_, count, &kv_));
+    StepBatch batch;
+    batch.num_rows = count;
+    batch.slices.push_back(MakeSlice(plan_, kv_, position_, count));
+    std::vector<int> rows(tokens.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    const std::span<const float> logits = model_->transformer->Forward(batch, tokens, rows);
+    model_->store->EndStep();
+    position_ += count;
+    FOLIO_RETURN_IF_ERROR(model_->transformer->status());
+    return logits;
+  }
+
+ private:
+  Reader(LoadedModel* model, AttentionPlan plan) : model_(model), plan_(std::move(plan)) {}
+
+  LoadedModel* model_;
+  AttentionPlan plan_;
+  SequenceKv kv_;
+  int64_t position_ = 0;
 };
 
-Quality Compare(const std::vector<std::vector<int32_t>>& windows,
-                const std::vector<std::vector<LogProbs>>& reference,
-                const std::vector<std::vector<LogProbs>>& tested) {
-  Quality quality;
+// A distribution over the vocabulary.
+class Prediction {
+ public:
+  explicit Prediction(std::span<const float> logits) : logits_(logits) {
+    first_ = std::max_element(logits.begin(), logits.end()) - logits.begin();
+    double sum = 0;
+    for (const float logit : logits) sum += std::exp(double{logit} - logits[first_]);
+    normal_ = logits[first_] + std::log(sum);
+  }
+  double LogOf(size_t token) const { return logits_[token] - normal_; }
+  int64_t first() const { return first_; }
+  // KL(this || other).
+  double Divergence(const Prediction& other) const {
+    double sum = 0;
+    for (size_t t = 0; t < logits_.size(); ++t) {
+      sum += std::exp(LogOf(t)) * (LogOf(t) - other.LogOf(t));
+    }
+    return sum;
+  }
+
+ private:
+  const std::span<const float> logits_;
+  int64_t first_ = 0;
+  double normal_ = 0;
+};
+
+// Sums over tokens of the text.
+struct Quality {
+  double reference_loss = 0;  // -log of their probabilities
+  double loss = 0;
+  double divergence = 0;  // of the reference's distribution to the other
+  int64_t same_first = 0;
   int64_t count = 0;
-  for (size_t w = 0; w < windows.size(); ++w) {
-    for (size_t i = 0; i + 1 < windows[w].size(); ++i, ++count) {
-      const LogProbs &p = reference[w][i], &q = tested[w][i];
-      quality.log_loss -= q[windows[w][i + 1]];
-      for (size_t t = 0; t < p.size(); ++t) {
-        quality.divergence += std::exp(double{p[t]}) * (double{p[t]} - q[t]);
-      }
-      const auto first = [](const LogProbs& v) {
-        return std::max_element(v.begin(), v.end()) - v.begin();
-      };
-      quality.same_first += first(p) == first(q) ? 1 : 0;
+
+  void Add(const Prediction& reference, const Prediction& other, int32_t next) {
+    reference_loss -= reference.LogOf(next);
+    loss -= other.LogOf(next);
+    divergence += reference.Divergence(other);
+    same_first += reference.first() == other.first() ? 1 : 0;
+    ++count;
+  }
+  double Mean(double sum) const { return sum / static_cast<double>(count); }
+};
+
+// Both read the window, a step of as many tokens as have logits after the other.
+absl::Status CompareWindow(LoadedModel* reference, LoadedModel* other, const Tokens& window,
+                           Quality* quality) {
+  const auto num_tokens = static_cast<int64_t>(window.size());
+  FOLIO_ASSIGN_OR_RETURN(Reader left, Reader::Begin(reference, num_tokens));
+  FOLIO_ASSIGN_OR_RETURN(Reader right, Reader::Begin(other, num_tokens));
+  const size_t step = std::min(reference->scheduler.score_rows, other->scheduler.score_rows);
+  const size_t vocab = reference->config.shape.vocab_size;
+  for (size_t begin = 0; begin + 1 < window.size(); begin += step) {
+    const size_t count = std::min(step, window.size() - 1 - begin);
+    const std::span<const int32_t> tokens = std::span(window).subspan(begin, count);
+    FOLIO_ASSIGN_OR_RETURN(const std::span<const float> expected, left.Next(tokens));
+    FOLIO_ASSIGN_OR_RETURN(const std::span<const float> logits, right.Next(tokens));
+    for (size_t n = 0; n < count; ++n) {
+      quality->Add(Prediction(expected.subspan(n * vocab, vocab)),
+                   Prediction(logits.subspan(n * vocab, vocab)), window[begin + n + 1]);
     }
   }
-  for (double* mean : {&quality.log_loss, &quality.divergence, &quality.same_first}) {
-    *mean /= static_cast<double>(count);
-  }
-  return quality;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::vector<LogProbs>>> PredictAll(
-    LoadedModel* model, const std::vector<std::vector<int32_t>>& windows) {
-  std::vector<std::vector<LogProbs>> predicted(windows.size());
-  for (size_t w = 0; w < windows.size(); ++w) {
-    FOLIO_RETURN_IF_ERROR(Predict(model, windows[w], &predicted[w]));
-  }
-  return predicted;
-}
-
-absl::StatusOr<std::vector<std::vector<int32_t>>> ReadWindows(const LoadedModel& model) {
-  std::ifstream file(absl::GetFlag(FLAGS_text));
+absl::StatusOr<std::vector<Tokens>> ReadWindows(const LoadedModel& model) {
+  const std::string path = absl::GetFlag(FLAGS_text);
+  std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  FOLIO_ASSIGN_OR_RETURN(const std::vector<int32_t> tokens, model.tokenizer->Encode(text));
-  const auto length = static_cast<size_t>(model.config.shape.trained_length);
-  std::vector<std::vector<int32_t>> windows;
-  for (size_t begin = 0; begin + length <= tokens.size(); begin += length) {
+  if (text.empty()) {
+    return absl::NotFoundError(absl::StrCat("--text: '", path, "' is not there, or empty"));
+  }
+  FOLIO_ASSIGN_OR_RETURN(const Tokens tokens, model.tokenizer->Encode(text));
+  const auto length = static_cast<int64_t>(model.config.shape.trained_length);
+  std::vector<Tokens> windows;
+  for (int64_t begin = 0; begin + length <= std::ssize(tokens); begin += length) {
     if (std::ssize(windows) == absl::GetFlag(FLAGS_windows)) break;
-    windows.emplace_back(tokens.begin() + static_cast<int64_t>(begin),
-                         tokens.begin() + static_cast<int64_t>(begin + length));
+    windows.emplace_back(tokens.begin() + begin, tokens.begin() + begin + length);
   }
   if (windows.empty()) {
     return absl::InvalidArgumentError(
@@ -155,27 +179,29 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ReadWindows(const LoadedModel&
   return windows;
 }
 
+void PrintRow(const EngineInfo& info, const Quality& q) {
+  std::printf("%-10s %-6s %10.4f %8.3f%% %10.6f %11.2f%% %9.2f\n", info.weight_dtype.c_str(),
+              info.kv_dtype.c_str(), std::exp(q.Mean(q.loss)),
+              100 * (std::exp(q.Mean(q.loss - q.reference_loss)) - 1), q.Mean(q.divergence),
+              100 * q.Mean(static_cast<double>(q.same_first)),
+              static_cast<double>(info.weight_bytes) / 1e6);
+}
+
 absl::Status Run() {
-  FOLIO_ASSIGN_OR_RETURN(auto reference, LoadAs("fp32:fp32"));
+  FOLIO_ASSIGN_OR_RETURN(const auto reference, LoadAs("fp32:fp32"));
   FOLIO_ASSIGN_OR_RETURN(const auto windows, ReadWindows(*reference));
-  FOLIO_ASSIGN_OR_RETURN(const auto expected, PredictAll(reference.get(), windows));
-  const double least = Compare(windows, expected, expected).log_loss;
-  std::printf("%zu windows of %zu tokens, %s\n", windows.size(), windows[0].size(),
-              reference->info.backend.c_str());
+  std::printf("%zu windows of %zu tokens, %s; beside fp32 weights of %.2f MB and an fp32 cache\n",
+              windows.size(), windows[0].size(), reference->info.backend.c_str(),
+              static_cast<double>(reference->info.weight_bytes) / 1e6);
   std::printf("%-10s %-6s %10s %9s %10s %12s %9s\n", "weights", "cache", "perplexity", "change",
               "mean KL", "same token", "MB");
-  std::printf("%-10s %-6s %10.4f %9s %10s %12s %9.2f\n", "fp32", "fp32", std::exp(least), "", "",
-              "", static_cast<double>(reference->info.weight_bytes) / 1e6);
-  reference.reset();
   for (const std::string& format : absl::GetFlag(FLAGS_formats)) {
     FOLIO_ASSIGN_OR_RETURN(const auto model, LoadAs(format));
-    FOLIO_ASSIGN_OR_RETURN(const auto predicted, PredictAll(model.get(), windows));
-    const Quality quality = Compare(windows, expected, predicted);
-    std::printf("%-10s %-6s %10.4f %8.3f%% %10.6f %11.2f%% %9.2f\n",
-                model->info.weight_dtype.c_str(), model->info.kv_dtype.c_str(),
-                std::exp(quality.log_loss), 100 * (std::exp(quality.log_loss - least) - 1),
-                quality.divergence, 100 * quality.same_first,
-                static_cast<double>(model->info.weight_bytes) / 1e6);
+    Quality quality;
+    for (const Tokens& window : windows) {
+      FOLIO_RETURN_IF_ERROR(CompareWindow(reference.get(), model.get(), window, &quality));
+    }
+    PrintRow(model->info, quality);
   }
   return absl::OkStatus();
 }

@@ -53,6 +53,23 @@ TEST_F(ModelShapes, ThirtyTwoHeadsOf128Dimensions) {
                    {{{0, 70}, {1, 20}}, {{0, 1}, {1, 1}}, {{0, 1}, {1, 1}}, {{0, 1}, {1, 1}}});
 }
 
+TEST_F(ModelShapes, IntegerWeightsAreRefused) {
+  const auto backend = NewTestBackend();
+  const std::vector<float> weights(64 * 64, 1.0f);
+  TensorView view;
+  view.data = weights.data();
+  view.rank = 2;
+  view.shape[0] = view.shape[1] = 64;
+  for (const auto codec : {WeightFormat::Codec::kInt8, WeightFormat::Codec::kInt4}) {
+    const WeightFormat format = {codec, 32};
+    for (const absl::Status& status : {backend->Pack(std::span(&view, 1), format).status(),
+                                       backend->PackRandom(64, 64, 1, 0.1f, format).status()}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_NE(status.message().find("--weight-dtype"), std::string::npos) << status;
+    }
+  }
+}
+
 // Pages, chunk summaries and pending queries beyond 4 GiB of their pools.
 TEST_F(ModelShapes, FramesBeyond4GiB) {
   const AttentionShape shape = {.name = "mqa",

@@ -1,6 +1,7 @@
 // What a scored stream and evidence say, against the model's own logits and choices.
 #include <cmath>
 
+#include "engine/kv/sequence_slice.h"
 #include "engine/runtime/evidence.h"
 #include "engine/runtime/model_runner.h"
 #include "gmock/gmock.h"
@@ -74,14 +75,7 @@ TEST_F(Scoring, PositionsNear200MillionAreExact) {
   ASSERT_TRUE(model_->store->Extend(plan, kFar, 100, &kv).ok());
   StepBatch batch;
   batch.num_rows = 100;
-  SequenceSlice slice;
-  slice.num_rows = 100;
-  slice.first_position = kFar;
-  slice.plan = &plan;
-  slice.first_page = kv.first_page;
-  slice.pages = kv.pages;
-  slice.pending_queries = kv.pending_queries;
-  batch.slices.push_back(slice);
+  batch.slices.push_back(MakeSlice(plan, kv, kFar, 100));
   std::vector<int> rows(100);
   for (int i = 0; i < 100; ++i) rows[i] = i;
   const auto logits = model_->transformer->Forward(batch, tokens, rows);

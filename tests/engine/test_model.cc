@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/backend/cpu/cpu_backend.h"
+#include "engine/kv/sequence_slice.h"
 #include "engine/tools/make_model.h"
 #include "tests/engine/test_seed.h"
 
@@ -106,16 +107,8 @@ void WriteTinyModel(const TinyShape& shape, const std::string& dir, uint64_t see
 
 SequenceSlice Stream::Next(int row, int count) {
   CheckOk(model_->store->Extend(plan_, num_tokens_, count, &kv_));
-  SequenceSlice slice;
+  SequenceSlice slice = MakeSlice(plan_, kv_, num_tokens_, count);
   slice.row_begin = row;
-  slice.num_rows = count;
-  slice.first_position = num_tokens_;
-  slice.plan = &plan_;
-  slice.first_page = kv_.first_page;
-  slice.pages = kv_.pages;
-  slice.sinks = kv_.sinks;
-  slice.summaries = kv_.summaries;
-  slice.pending_queries = kv_.pending_queries;
   return slice;
 }
 

@@ -10,12 +10,12 @@
 #include <iterator>
 
 #include "engine/attention/attention_registry.h"
+#include "engine/runtime/memory_plan.h"
 #include "tests/engine/test_model.h"
 
 namespace folio {
 namespace {
 
-using test::LoadTestModel;
 using testing::HasSubstr;
 
 TEST(ParseWeightPrecision, Names) {
@@ -110,6 +110,39 @@ TEST_F(Precision, DistributionsStayNearThoseOfTheCheckpoint) {
               c.most_bytes * static_cast<double>(given.info.weight_bytes))
         << other.info.weight_dtype;
   }
+}
+
+// An embedding, a head of its own, and layers, each in its own numbers.
+TEST_F(Precision, ThePlanCountsWhatIsKept) {
+  for (const char* dtype : {"bf16", "int8", "int4"}) {
+    for (const int group : {32, 128}) {
+      EngineOptions options;
+      options.model_dir = "synthetic:tiny";
+      options.kv_bytes = int64_t{8} << 20;
+      options.weight_dtype = dtype;
+      options.weight_group = group;
+      const auto model = LoadModel(options);
+      ASSERT_TRUE(model.ok()) << model.status();
+      MemoryPlanInputs inputs;
+      inputs.available = int64_t{1} << 40;
+      inputs.step_rows = inputs.logit_rows = 64;
+      inputs.weights = (*model)->precision;
+      const auto plan = PlanMemory((*model)->config, (*model)->store->geometry(), inputs);
+      ASSERT_TRUE(plan.ok()) << plan.status();
+      const auto kept = static_cast<double>((*model)->info.weight_bytes);
+      EXPECT_NEAR(static_cast<double>(plan->weights) / kept, 1, 0.01)
+          << (*model)->info.weight_dtype;
+    }
+  }
+}
+
+TEST_F(Precision, ASyntheticModelHasNoFp32) {
+  EngineOptions options;
+  options.model_dir = "synthetic:tiny";
+  options.weight_dtype = "fp32";
+  const absl::Status status = LoadModel(options).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("--weight-dtype"));
 }
 
 TEST_F(Precision, AutoIsAsTheCheckpointHasThem) {

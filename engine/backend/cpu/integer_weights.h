@@ -6,8 +6,6 @@
 
 namespace folio::cpu {
 
-inline constexpr int kMaxWeightGroup = 128;
-
 // Integers for the weights of one output in one group of inputs, and their scale as bf16:
 // weight = integer * scale. Integers are the nearest, ties to even, of weight / scale.
 //   int8  scale = max |w| / 127, rounded to bf16; integers in [-127, 127]

@@ -37,16 +37,16 @@ DType DTypeOf(Codec codec) {
   return codec == Codec::kF16 ? DType::kF16 : DType::kBf16;
 }
 
-// Where a group keeps the scale of an output: behind its weights.
-std::byte* ScaleOf(const PanelFormat& format, std::byte* group, int lane) {
-  return group + format.group_bytes() - 2 * kPanel + (lane % 16 * 2 + lane / 16) * 2;
+// Of a group of integers: byte offset of the scale of an output, and of its weight for input `i`.
+int64_t ScaleOffset(const PanelFormat& format, int lane) {
+  return format.group_bytes() - 2 * kPanel + (lane % 16 * 2 + lane / 16) * 2;
 }
-
-// The byte that holds input `i` of a group.
-std::byte* IntegerAt(const PanelFormat& format, std::byte* group, int lane, int i) {
+int64_t IntegerOffset(const PanelFormat& format, int lane, int i) {
   const int quad = format.codec == Codec::kInt8 ? i / 4 : i / 8;
-  return group + (quad * kPanel + lane) * 4 + i % 4;
+  return (quad * kPanel + lane) * 4 + i % 4;
 }
+// Of int4: in which half of its byte.
+int ShiftOf(int i) { return i % 8 < 4 ? 0 : 4; }
 
 void PackIntegers(const PanelFormat& format, const float* weights, int64_t inputs, int lane,
                   std::byte* panel) {
@@ -55,13 +55,13 @@ void PackIntegers(const PanelFormat& format, const float* weights, int64_t input
     const int count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
     const uint16_t scale = QuantiseWeights(format.codec, weights + first, count, integers);
     std::fill(integers + count, integers + format.group, int8_t{0});
-    std::memcpy(ScaleOf(format, panel, lane), &scale, 2);
+    std::memcpy(panel + ScaleOffset(format, lane), &scale, 2);
     for (int i = 0; i < format.group; ++i) {
-      std::byte* const at = IntegerAt(format, panel, lane, i);
+      std::byte* const at = panel + IntegerOffset(format, lane, i);
       if (format.codec == Codec::kInt8) {
         *at = static_cast<std::byte>(integers[i]);
       } else {
-        *at |= static_cast<std::byte>((integers[i] + 8) << (i % 8 < 4 ? 0 : 4));
+        *at |= static_cast<std::byte>((integers[i] + 8) << ShiftOf(i));
       }
     }
     panel += format.group_bytes();
@@ -72,12 +72,12 @@ void ReadIntegers(const PanelFormat& format, const std::byte* panel, int lane, i
                   float* out) {
   for (int64_t input = 0; input < inputs; ++input) {
     const int i = static_cast<int>(input % format.group);
-    auto* const group = const_cast<std::byte*>(panel + input / format.group * format.group_bytes());
-    const auto byte = static_cast<uint8_t>(*IntegerAt(format, group, lane, i));
-    const int weight = format.codec == Codec::kInt8 ? static_cast<int8_t>(byte)
-                                                    : (byte >> (i % 8 < 4 ? 0 : 4) & 15) - 8;
+    const std::byte* const group = panel + input / format.group * format.group_bytes();
+    const auto byte = static_cast<uint8_t>(group[IntegerOffset(format, lane, i)]);
+    const int weight =
+        format.codec == Codec::kInt8 ? static_cast<int8_t>(byte) : (byte >> ShiftOf(i) & 15) - 8;
     uint16_t scale;
-    std::memcpy(&scale, ScaleOf(format, group, lane), 2);
+    std::memcpy(&scale, group + ScaleOffset(format, lane), 2);
     out[input] = static_cast<float>(weight) * Bf16ToFloat(scale);
   }
 }

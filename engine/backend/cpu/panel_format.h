@@ -10,6 +10,8 @@ namespace folio::cpu {
 
 // Outputs of one weight panel: two vectors of 16.
 inline constexpr int kPanel = 32;
+// Inputs that share a scale, at most.
+inline constexpr int kMaxWeightGroup = 128;
 
 // How the panels of a packed matrix store its weights. A panel is a run of groups of inputs, each
 // with the weights of all its outputs; inputs are filled up to whole groups with zeros.

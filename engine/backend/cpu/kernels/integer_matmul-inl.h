@@ -185,7 +185,7 @@ void QuantiseGroup(const float* values, int group, int rows, uint32_t* out) {
 }
 
 void PackIntegerX(int group, const float* x, int rows, int64_t inputs, uint32_t* packed) {
-  alignas(64) float last[128];
+  alignas(64) float last[kMaxWeightGroup];
   for (int64_t first = 0; first < inputs; first += group) {
     const int count = static_cast<int>(std::min<int64_t>(group, inputs - first));
     for (int r = 0; r < rows; ++r) {

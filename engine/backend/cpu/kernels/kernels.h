@@ -86,7 +86,8 @@ struct Kernels {
   }
   // Packs one block of num_rows <= block_rows rows, x [num_rows][inputs], for weights of `format`,
   // into num_rows * num_groups * x_words words. For integers every group of a row is rounded to
-  // 8 bits: nearest, ties to even, of x / (max |x| / 127).
+  // 8 bits: nearest, ties to even, of x * (127 / max |x|), which their scale, max |x| / 127,
+  // undoes.
   void (*pack_x)(const PanelFormat& format, const float* x, int num_rows, int64_t inputs,
                  uint32_t* packed) = nullptr;
   // Weight bytes are read once per block of rows; 2 * inputs * outputs FLOPs per row. Of integers:
