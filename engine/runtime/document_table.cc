@@ -186,6 +186,7 @@ void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reaso
   if (!renditions.empty() && document->kept) {
     kept_bytes_ -= renditions.front()->sequence.reserved_bytes;
   }
+  SetStayingBytes(document.get(), 0);
   while (!renditions.empty()) {
     Rendition* orphan = renditions.front().get();
     // It is not prefilled for the saver alone.

@@ -65,6 +65,8 @@ struct Document {
   SteadyTime followed;  // since when there is this sink
   // Its memory is its own until it is deleted.
   bool kept = true;
+  // Of its memory: what no disk takes, as far as is known.
+  int64_t staying_bytes = 0;
   // It is on disk: its memory may be taken, for it comes back when somebody asks.
   bool stored = false;
   // What is there of its first rendition, maybe of its first tokens alone; null: nothing.
@@ -208,6 +210,8 @@ class DocumentTable {
   // What documents keep of the cache until they are deleted: their renditions of the upload. All
   // others are evicted when nobody reads them.
   int64_t kept_bytes() const { return kept_bytes_; }
+  // Of them: what is not to be saved, or could not be. The rest may be evicted once it is.
+  int64_t staying_bytes() const { return keeper_ == nullptr ? kept_bytes_ : staying_bytes_; }
   // Whether a rendition is being saved, or brought back from disk: it cannot leave until then.
   bool moves_something() const { return num_moving_ > 0; }
   // What EvictFor may free.
@@ -244,6 +248,7 @@ class DocumentTable {
   int64_t NumFixedPages(const Document& document) const;
   void NoteSavedCache(Document* document, const std::shared_ptr<const StoredRendition>& cache,
                       bool whole);
+  void SetStayingBytes(Document* document, int64_t bytes);
   void SaveAttributesIfNot(const DocumentHandle& handle, const DocumentAttributes& saved);
   // A document on disk leaves memory. REQUIRES: no user of its first rendition, and no other one.
   void Unload(Document* document);
@@ -310,6 +315,7 @@ class DocumentTable {
   std::vector<Document*> waiting_;  // for room, in the order they began to
   // Reserved for the documents themselves: nothing that ends frees it.
   int64_t kept_bytes_ = 0;
+  int64_t staying_bytes_ = 0;  // the sum over documents
   int64_t evictable_bytes_ = 0;
   int num_moving_ = 0;
   std::vector<DocumentHandle> to_complete_;  // the last one first

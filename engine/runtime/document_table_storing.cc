@@ -149,6 +149,10 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   }
   const DocumentHandle& handle = document->handle;
   const uint64_t incarnation = handle.incarnation;
+  if (attempt.whole) {
+    const bool stays = document->kept && !saved.ok();
+    SetStayingBytes(document, stays ? rendition->sequence.reserved_bytes : 0);
+  }
   if (saved.ok()) {
     if (attempt.whole && std::exchange(document->kept, false)) {
       kept_bytes_ -= rendition->sequence.reserved_bytes;
@@ -170,6 +174,10 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   if (Find(incarnation) == nullptr) return;
   SetPaused(&left->primary());
   SaveIfDue(left);
+}
+
+void DocumentTable::SetStayingBytes(Document* document, int64_t bytes) {
+  staying_bytes_ += bytes - std::exchange(document->staying_bytes, bytes);
 }
 
 // They may have been changed while the document was being written.

@@ -121,7 +121,7 @@ struct EngineStats {
   int64_t kv_reserved_bytes = 0;
   int64_t kv_capacity_bytes = 0;
   // Of what is reserved: what documents keep until they are deleted, and what leaves for others.
-  int64_t kv_kept_bytes = 0;
+  int64_t kv_staying_bytes = 0;
   int64_t kv_evictable_bytes = 0;
   // Where pages go that leave memory; kDevice: they do not. Then the rest is 0.
   Tier home = Tier::kDevice;

@@ -21,18 +21,18 @@ void EngineImpl::JudgeFit(int64_t needed_bytes, Estimate* estimate) const {
   if (!fits.ok()) {
     estimate->fit = Estimate::Fit::kNever;
     estimate->reason = std::string(fits.message());
-  } else if (needed_bytes > capacity - stats.kv_kept_bytes) {
+  } else if (needed_bytes > capacity - stats.kv_staying_bytes) {
     estimate->fit = Estimate::Fit::kNever;
     const absl::Status full = NoRoomInCache({.who = "it",
                                              .needed_bytes = needed_bytes,
-                                             .kept_bytes = stats.kv_kept_bytes,
+                                             .kept_bytes = stats.kv_staying_bytes,
                                              .capacity_bytes = capacity},
                                             model_->attention);
     estimate->reason = std::string(full.message());
   } else if (needed_bytes > free_bytes) {
     estimate->fit = Estimate::Fit::kWhenIdle;
     estimate->reason = absl::StrCat("needs ", needed_bytes, " bytes of KV cache, ", free_bytes,
-                                    " of ", capacity, " are free while others run");
+                                    " of ", capacity, " are free while others run or are saved");
   }
 }
 

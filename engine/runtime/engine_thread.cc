@@ -63,7 +63,7 @@ void EngineThread::Publish(bool busy) {
   stats.summary_used_bytes = store_->used_summary_bytes();
   stats.kv_reserved_bytes = store_->reserved_bytes();
   stats.kv_capacity_bytes = store_->capacity_bytes();
-  stats.kv_kept_bytes = loop_->documents().kept_bytes();
+  stats.kv_staying_bytes = loop_->documents().staying_bytes();
   stats.kv_evictable_bytes = loop_->documents().evictable_bytes();
   if (store_->tiered()) {
     stats.kv_memory_bytes = store_->memory_bytes();

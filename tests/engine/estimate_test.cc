@@ -155,7 +155,7 @@ TEST_P(EstimateTest, SaysWhetherItFits) {
   ASSERT_TRUE(id.ok()) << id.status();
   while (engine_->Stats().kv_reserved_bytes == 0) std::this_thread::yield();
   EXPECT_EQ(of(half).fit, Estimate::Fit::kWhenIdle);
-  EXPECT_THAT(of(half).reason, testing::HasSubstr("are free while others run"));
+  EXPECT_THAT(of(half).reason, testing::HasSubstr("are free while others run or are saved"));
   engine_->Cancel(*id, absl::CancelledError("enough"));
   sink->WaitForEnd();
 }

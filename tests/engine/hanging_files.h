@@ -11,10 +11,10 @@
 
 namespace folio::test {
 
-// Which reads hang. Thread-safe; files keep it.
+// Which reads and renames hang. Thread-safe; files keep it.
 class Hang {
  public:
-  // Reads of files whose path contains `part` hang from now on.
+  // Reads of files, and renames to files, whose path contains `part` hang from now on.
   void Begin(const std::string& part) {
     MutexLock lock(&mutex_);
     part_ = part;
@@ -42,7 +42,7 @@ class Hang {
   int num_hanging_ FOLIO_GUARDED_BY(mutex_) = 0;
 };
 
-// Files of another file system whose reads hang when told.
+// Files of another file system whose reads and renames hang when told.
 class HangingFiles final : public FileSystem {
  public:
   HangingFiles(std::unique_ptr<FileSystem> files, std::shared_ptr<Hang> hang)
@@ -64,6 +64,7 @@ class HangingFiles final : public FileSystem {
     return files_->MakeDirectory(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
+    hang_->Pass(to);
     return files_->Rename(from, to);
   }
   absl::Status Remove(const std::string& path) override { return files_->Remove(path); }

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -115,6 +116,30 @@ TEST_F(StoredHangs, TheEngineStopsThoughAPageIsBeingRead) {
   hang_->WaitForReads(1);
   engine_.reset();
   EXPECT_EQ(answer->status().code(), absl::StatusCode::kUnavailable) << answer->status();
+}
+
+TEST_F(StoredHangs, WhatIsBeingSavedIsExpectedToLeaveMemory) {
+  const auto fit_of = [this](int64_t num_tokens) {
+    return engine_->EstimateDocument(Resolved("full"), num_tokens)->fit;
+  };
+  const int64_t all_but_some = options_.kv_disk_bytes / 4096 - kDocumentTokens / 2;
+  EXPECT_EQ(fit_of(all_but_some), Estimate::Fit::kNow);
+  hang_->Begin("documents/book/manifest");
+  Upload("book", "full");
+  hang_->WaitForReads(1);
+  EXPECT_EQ(fit_of(all_but_some), Estimate::Fit::kWhenIdle);
+  hang_->End();
+  while (fit_of(all_but_some) != Estimate::Fit::kNow) std::this_thread::yield();
+  EXPECT_TRUE(WaitUntilSaved("book").saved);
+  // This one stays: the store has no room for it.
+  options_.store_bytes = int64_t{1} << 20;
+  options_.kv_dir = dir_.path() + "/small";
+  Restart();
+  const DocumentHandle stays = Upload("large", "full");
+  while (fit_of(all_but_some) != Estimate::Fit::kNever) std::this_thread::yield();
+  EXPECT_FALSE(WaitUntilSaved("large").save_error.ok());
+  ASSERT_TRUE(engine_->DeleteDocument(stays).ok());
+  while (fit_of(all_but_some) != Estimate::Fit::kNow) std::this_thread::yield();
 }
 
 }  // namespace
