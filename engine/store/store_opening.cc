@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/for_all.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/task_threads.h"
 #include "engine/store/document_id.h"
 
 namespace folio {
@@ -16,6 +18,9 @@ namespace {
 constexpr char kFormatFile[] = "folio-store";
 constexpr char kFormatDraft[] = "folio-store.tmp";
 constexpr char kFormatLine[] = "folio-store 1\n";
+
+// Beside the caller: a document costs some small reads, and a disk serves many at a time.
+constexpr int kOpeningHelpers = 7;
 
 using Surroundings = DocumentFiles::Surroundings;
 using Entries = std::vector<DirectoryEntry>;
@@ -148,15 +153,20 @@ absl::Status CheckStoreFormat(FileSystem* files) {
 absl::StatusOr<std::vector<std::shared_ptr<DocumentFiles>>> FindDocuments(
     const Surroundings& surroundings) {
   FOLIO_ASSIGN_OR_RETURN(const Entries entries, surroundings.files->List(kDocumentsDirectory));
-  std::vector<std::shared_ptr<DocumentFiles>> documents;
-  for (const DirectoryEntry& entry : entries) {
-    if (!entry.is_directory) {
-      surroundings.trash->Reap(Below(kDocumentsDirectory, entry.name), entry.size_bytes)
-          .IgnoreError();
-    } else if (auto document = FindDocument(surroundings, entry.name); document != nullptr) {
-      documents.push_back(std::move(document));
-    }
-  }
+  std::vector<std::shared_ptr<DocumentFiles>> documents(entries.size());
+  TaskThreads helpers(kOpeningHelpers);
+  FOLIO_RETURN_IF_ERROR(
+      ForAll(static_cast<int>(entries.size()), kOpeningHelpers, &helpers, [&](int n) {
+        const DirectoryEntry& entry = entries[n];
+        if (entry.is_directory) {
+          documents[n] = FindDocument(surroundings, entry.name);
+        } else {
+          surroundings.trash->Reap(Below(kDocumentsDirectory, entry.name), entry.size_bytes)
+              .IgnoreError();
+        }
+        return absl::OkStatus();
+      }));
+  std::erase(documents, nullptr);
   return documents;
 }
 
