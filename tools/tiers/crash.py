@@ -142,7 +142,10 @@ class Crashes:
 def run(bin_dir, directory, rounds, seed=SEED):
     crashes = Crashes(bin_dir, directory, seed)
     for number in range(rounds):
+        num_known = len(crashes.faults)
         crashes.round(number)
+        for fault in crashes.faults[num_known:]:  # it takes a while until all rounds are done
+            print(f"round {number}: {fault}", flush=True)
     crashes.finish()
     return crashes
 
