@@ -60,6 +60,7 @@ void DocumentTable::Create(const DocumentHandle& handle, const AttentionSpec& at
 
 void DocumentTable::Append(const DocumentHandle& handle, const std::vector<int32_t>& tokens,
                            int64_t text_bytes) {
+  LoadIfLeft(handle);
   if (LoadingUpload* upload = FindLoading(handle)) {
     upload->tokens.insert(upload->tokens.end(), tokens.begin(), tokens.end());
     upload->text_bytes = text_bytes;
@@ -69,6 +70,7 @@ void DocumentTable::Append(const DocumentHandle& handle, const std::vector<int32
   if (document == nullptr) return;
   document->tokens->insert(document->tokens->end(), tokens.begin(), tokens.end());
   document->text_bytes = text_bytes;
+  SetKept(document);
   AwaitRoom(document);
   // It may have failed.
   if (Find(handle) != nullptr) SaveIfDue(document);
@@ -128,10 +130,12 @@ void DocumentTable::MakeRoom(bool something_runs) {
 }
 
 void DocumentTable::Finish(const DocumentHandle& handle) {
+  LoadIfLeft(handle);
   if (LoadingUpload* upload = FindLoading(handle)) upload->finished = true;
   Document* document = Find(handle);
   if (document == nullptr) return;
   document->finished = document->save_soon = true;
+  SetKept(document);
   NoteProgress(&document->primary());
 }
 
@@ -152,6 +156,7 @@ void DocumentTable::Follow(const DocumentHandle& handle, std::shared_ptr<EventSi
   document->sink = std::move(sink);
   document->followed = std::chrono::steady_clock::now();
   document->paused = document->save_soon = false;
+  SetKept(document);
   SetPaused(&document->primary());
 }
 
@@ -166,6 +171,7 @@ void DocumentTable::Pause(const DocumentHandle& handle) {
   document->paused = document->save_soon = true;
   SetPaused(&document->primary());
   SaveIfDue(document);
+  SetKept(document);
 }
 
 void DocumentTable::Drop(const DocumentHandle& handle, const absl::Status& reason) {
@@ -213,6 +219,7 @@ Rendition* DocumentTable::Acquire(Document* document, const AttentionSpec& atten
   if (found == nullptr) found = AddRendition(document, attention);
   SetEvictable(found, false);
   ++found->num_users;
+  SetKept(document);
   SetPaused(found);
   return found;
 }

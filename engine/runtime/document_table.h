@@ -63,7 +63,7 @@ struct Document {
   std::shared_ptr<std::vector<int32_t>> tokens;
   std::shared_ptr<EventSink> sink;
   SteadyTime followed;  // since when there is this sink
-  // Its memory is its own until it is deleted.
+  // Its memory is its own until it is deleted, or may be taken (SetKept).
   bool kept = true;
   // Of its memory: what no disk takes, as far as is known.
   int64_t staying_bytes = 0;
@@ -86,6 +86,8 @@ struct Document {
   int64_t tried_text_bytes = 0;
   int64_t tried_cached_tokens = 0;
   bool tried_whole = false;
+  // Of its text on disk.
+  int64_t saved_text_bytes = 0;
   // More will not come soon.
   bool save_soon = false;
   // The first one is the strategy of the upload; others came with questions and may be evicted.
@@ -249,6 +251,11 @@ class DocumentTable {
   void NoteSavedCache(Document* document, const std::shared_ptr<const StoredRendition>& cache,
                       bool whole);
   void SetStayingBytes(Document* document, int64_t bytes);
+  // Whether it is an upload that nobody goes on with or asks about, and whose text is on disk.
+  bool MayLeave(const Document& document) const;
+  // An upload that may leave does when others need its memory, and is loaded when it goes on. To be
+  // called when something has changed of what MayLeave looks at.
+  void SetKept(Document* document);
   void SaveAttributesIfNot(const DocumentHandle& handle, const DocumentAttributes& saved);
   // A document on disk leaves memory. REQUIRES: no user of its first rendition, and no other one.
   void Unload(Document* document);
@@ -283,6 +290,8 @@ class DocumentTable {
   bool PutOffCompleting();
   LoadingUpload* FindLoading(const DocumentHandle& handle);
   void BeginLoading(const DocumentHandle& handle, std::shared_ptr<EventSink> sink);
+  // An upload that has left memory comes back, though its client has not.
+  void LoadIfLeft(const DocumentHandle& handle);
   // Its first part is there: what has come meanwhile follows it.
   void GoOn(Document* document, LoadingUpload upload);
   // Lets the prefill of an upload go on with all its tokens; false if there is no room for them.

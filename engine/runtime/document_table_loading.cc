@@ -56,6 +56,7 @@ void DocumentTable::AddLoaded(const DocumentHandle& handle,
   }
   Document* const document = AddDocument(handle, info->attention, std::move(loaded->tokens));
   document->text_bytes = document->tried_text_bytes = loaded->text_bytes;
+  document->saved_text_bytes = loaded->text_bytes;
   document->stored_cache = std::move(loaded->cache);
   document->tried_cached_tokens = document->stored_tokens();
   if (is_upload)
@@ -130,6 +131,33 @@ void DocumentTable::BeginLoading(const DocumentHandle& handle, std::shared_ptr<E
   Load(handle);
 }
 
+void DocumentTable::LoadIfLeft(const DocumentHandle& handle) {
+  if (keeper_ == nullptr || Find(handle) != nullptr || FindLoading(handle) != nullptr) return;
+  const auto info = directory_->Get(handle);
+  if (!info.ok() || info->state != DocumentState::kUploading || info->saved_text_bytes == 0) return;
+  BeginLoading(handle, nullptr);
+  FindLoading(handle)->paused = true;
+}
+
+bool DocumentTable::MayLeave(const Document& document) const {
+  const Rendition& primary = document.primary();
+  const bool short_of_room =
+      std::find(waiting_.begin(), waiting_.end(), &document) != waiting_.end();
+  return keeper_ != nullptr && !document.finished && document.paused && !document.saving &&
+         document.saved_text_bytes > 0 && document.saved_text_bytes == document.text_bytes &&
+         document.renditions.size() == 1 && primary.admitted && primary.num_users == 0 &&
+         primary.restoring_tokens == 0 && !primary.lost && !short_of_room;
+}
+
+void DocumentTable::SetKept(Document* document) {
+  const bool kept = !MayLeave(*document);
+  if (document->stored || document->kept == kept) return;
+  document->kept = kept;
+  Rendition& primary = document->primary();
+  kept_bytes_ += kept ? primary.sequence.reserved_bytes : -primary.sequence.reserved_bytes;
+  SetEvictable(&primary, !kept);
+}
+
 void DocumentTable::GoOn(Document* document, LoadingUpload upload) {
   const DocumentHandle handle = document->handle;
   Sequence& sequence = document->primary().sequence;
@@ -147,7 +175,8 @@ void DocumentTable::GoOn(Document* document, LoadingUpload upload) {
   }
   if (Find(handle) == nullptr) return;  // there will be no room
   SetPaused(&document->primary());
-  if (upload.finished) Finish(handle);
+  if (upload.finished) return Finish(handle);
+  SetKept(document);
 }
 
 void DocumentTable::UnloadIfUnused(const DocumentHandle& handle) {
@@ -235,13 +264,16 @@ void DocumentTable::NoteRestored(Rendition* rendition, const absl::Status& statu
   const uint64_t incarnation = document->handle.incarnation;
   CatchErrors([&] { NoteProgress(rendition); }).IgnoreError();  // a later step does it
   ReleaseUser(rendition);
-  if (Document* const left = Find(incarnation)) SetPaused(&left->primary());
+  if (Document* const left = Find(incarnation)) {
+    SetPaused(&left->primary());
+    SetKept(left);
+  }
 }
 
 void DocumentTable::LetGoOfFirst(Rendition* rendition) {
   Document* const document = rendition->document;
   if (store_->HasLostPages(rendition->sequence.kv)) return Repair(rendition);
-  if (!document->stored) return;
+  if (!document->stored) return SetKept(document);
   if (rendition->complete()) return SetEvictable(rendition, true);
   if (document->renditions.size() == 1) return Unload(document);
   LetCacheGo(rendition);

@@ -51,6 +51,7 @@ void DocumentTable::Save(Document* document, SavedPart part, bool again) {
   ++rendition->num_users;
   ++num_moving_;
   document->saving = true;
+  SetKept(document);
   document->save_soon = false;
   document->tried_whole = attempt.whole;
   document->tried_text_bytes = document->text_bytes;
@@ -154,6 +155,7 @@ void DocumentTable::NoteSaved(Rendition* rendition,
     SetStayingBytes(document, stays ? rendition->sequence.reserved_bytes : 0);
   }
   if (saved.ok()) {
+    document->saved_text_bytes = saved->text_bytes;
     if (attempt.whole && std::exchange(document->kept, false)) {
       kept_bytes_ -= rendition->sequence.reserved_bytes;
     }
@@ -174,6 +176,7 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   if (Find(incarnation) == nullptr) return;
   SetPaused(&left->primary());
   SaveIfDue(left);
+  SetKept(left);
 }
 
 void DocumentTable::SetStayingBytes(Document* document, int64_t bytes) {

@@ -271,5 +271,46 @@ TEST_F(StoredUploads, AnUploadThatIsPausedIsNotPrefilledForTheSaver) {
   WaitForPrefill("book", kDocumentTokens);
 }
 
+// Their clients may never come back.
+TEST_F(StoredUploads, LeaveMemoryForOthersWhenTheirClientsAreGone) {
+  options_.kv_disk_bytes = int64_t{10} << 20;
+  options_.kv_dir += " that is small";
+  Restart();
+  const std::string expected = AnswerInOneGo("long_heads");
+  const std::vector<std::string> ids = {"a", "b", "c", "d", "e", "f", "g", "h"};
+  for (const std::string& id : ids) {
+    BeginAndLeave(id, "long_heads");
+    ASSERT_EQ(Info(id).state, DocumentState::kUploading);
+  }
+  // All of them would need more than there is.
+  EXPECT_GT(std::ssize(ids) * kFirstPart * 4096, options_.kv_disk_bytes);
+  EXPECT_EQ(Info("a").device_kv_bytes + Info("a").disk_kv_bytes, 0);
+  EXPECT_EQ(Info("a").prefilled_tokens, kFirstPart);
+  for (const std::string& id : ids) {
+    GoOnToTheEnd(id);
+    EXPECT_TRUE(WaitUntilSaved(id).saved);
+    EXPECT_EQ(Ask(id)->text(), expected);
+  }
+  // What was prefilled before they left was read.
+  const int64_t num_first = kDocumentTokens + 5 + kFirstPart * std::ssize(ids);
+  const int64_t num_rest = (kDocumentTokens - kFirstPart + 5) * std::ssize(ids);
+  EXPECT_EQ(engine_->Stats().prefill_tokens, num_first + num_rest);
+  EXPECT_TRUE(engine_->DeleteDocument(BeginAndLeave("i", "full")).ok());
+}
+
+// Tokens that come for it, before somebody follows it, are not lost.
+TEST_F(StoredUploads, OneThatHasLeftMemoryComesBackWithWhatIsAppended) {
+  options_.kv_disk_bytes = int64_t{10} << 20;
+  options_.kv_dir += " that is small";
+  Restart();
+  const std::string expected = AnswerInOneGo("full");
+  const DocumentHandle handle = BeginAndLeave("book", "full");
+  for (const char* id : {"a", "b", "c", "d"}) BeginAndLeave(id, "full");
+  ASSERT_EQ(Info("book").device_kv_bytes + Info("book").disk_kv_bytes, 0);
+  Append(handle, kFirstPart, kDocumentTokens, 4321);
+  EXPECT_TRUE(engine_->FinishDocument(handle).ok());
+  EXPECT_EQ(Ask("book")->text(), expected);
+}
+
 }  // namespace
 }  // namespace folio::test
