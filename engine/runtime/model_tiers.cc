@@ -47,7 +47,8 @@ Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
                              .kv_dtype = geometry.dtype,
-                             .weights = precision.name()};
+                             .weights = precision.name(),
+                             .rounded_summaries = geometry.rounded_summaries};
   identity.model = content.MakeFingerprint();
   return identity;
 }
