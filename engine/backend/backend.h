@@ -71,9 +71,6 @@ class Backend {
   // The host's memory below that of a device; null: there is nothing below memory().
   virtual HostTier* host_tier() { return nullptr; }
 
-  // Whether it reads chunk summaries in 8 bits first (KvGeometry::rounded_summaries).
-  virtual bool rounds_summaries() const { return false; }
-
   // Not OK once the device has failed: what verbs gave since then means nothing, and nothing will
   // work again in this process. Checked after every step.
   virtual absl::Status status() const { return absl::OkStatus(); }

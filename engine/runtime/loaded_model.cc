@@ -132,7 +132,6 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const LoadedMo
   FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, model.precision));
   CachePlan plan;
   plan.geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
-  plan.geometry.rounded_summaries = model.backend->rounds_summaries();
   const int64_t max_inputs =
       std::max({shape.hidden_size, shape.intermediate_size, shape.num_heads * shape.head_dim});
   MemoryPlanInputs inputs;

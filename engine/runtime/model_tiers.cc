@@ -47,8 +47,7 @@ Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
                              .kv_dtype = geometry.dtype,
-                             .weights = precision.name(),
-                             .rounded_summaries = geometry.rounded_summaries};
+                             .weights = precision.name()};
   identity.model = content.MakeFingerprint();
   return identity;
 }

@@ -45,7 +45,6 @@ Fingerprint ModelContent::MakeFingerprint() const {
   hash.Add(static_cast<uint64_t>(page_tokens));
   hash.Add(DTypeName(kv_dtype));
   hash.Add(weights);
-  hash.Add(uint64_t{rounded_summaries});
   hash.Add(uint64_t{kSegmentVersion});
   return hash.Finish();
 }

@@ -54,7 +54,6 @@ struct ModelContent {
   int page_tokens = 0;
   DType kv_dtype = DType::kF32;
   std::string weights;  // the numbers they are kept in, by name
-  bool rounded_summaries = false;
 
   // Includes the version of the format of segments. Stored KV stays valid as long as it is the
   // same.

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/attention/visible_keys.h"
-#include "engine/backend/cpu/rounded_summary.h"
 #include "engine/base/half.h"
 #include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
@@ -48,11 +47,11 @@ absl::Status BenchStreams::MakeSample(int64_t bytes, DType dtype, BufferOf<float
 }
 
 void BenchStreams::CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes,
-                              bool turned, std::byte* to) {
+                              std::byte* to) {
   Memory* const memory = model_->backend->memory();
   const auto* const from = reinterpret_cast<const std::byte*>(sample.data()) + begin;
   int64_t turn = 0;
-  if (turned) {
+  if (content_ == Content::kVaried) {
     turn = static_cast<int64_t>(SplitMix64(++num_copies_) % (bytes / kLineBytes)) * kLineBytes;
   }
   memory->Copy(to, from + turn, bytes - turn);
@@ -63,19 +62,7 @@ absl::Status BenchStreams::FillFrames(const FrameMemory& memory, std::span<const
                                       DType dtype, BufferOf<float>* sample) {
   FOLIO_RETURN_IF_ERROR(MakeSample(memory.frame_bytes, dtype, sample));
   for (const FrameId frame : frames) {
-    CopySample(*sample, 0, memory.frame_bytes, content_ == Content::kVaried, memory.Frame(frame));
-  }
-  return absl::OkStatus();
-}
-
-// Of chunks that are all alike none is better than the others.
-absl::Status BenchStreams::FillSummaries(std::span<const FrameId> frames) {
-  const FrameMemory memory = model_->store->summary_memory();
-  const KvGeometry& g = model_->store->geometry();
-  FOLIO_RETURN_IF_ERROR(MakeSample(memory.frame_bytes, DType::kF32, &summary_sample_));
-  for (const FrameId frame : frames) {
-    CopySample(summary_sample_, 0, memory.frame_bytes, true, memory.Frame(frame));
-    if (g.rounded_summaries) cpu::RoundSummaryFrame(g, memory.Frame(frame));
+    CopySample(*sample, 0, memory.frame_bytes, memory.Frame(frame));
   }
   return absl::OkStatus();
 }
@@ -94,7 +81,7 @@ absl::Status BenchStreams::FillOpenPages(const SequenceKv& kv, int64_t first_pag
   FOLIO_RETURN_IF_ERROR(MakeSample(g.frame_bytes(), g.dtype, &kv_sample_));
   for (const FrameId page : pages) {
     for (int slice = 0; slice < g.num_slices(); ++slice) {
-      CopySample(kv_sample_, slice * g.slice_bytes(), g.slice_bytes(), content_ == Content::kVaried,
+      CopySample(kv_sample_, slice * g.slice_bytes(), g.slice_bytes(),
                  store.page_memory().Slice(page, slice));
     }
   }
@@ -135,7 +122,8 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
     FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.pages, dtype, &kv_sample_));
   }
   FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.sinks, dtype, &kv_sample_));
-  FOLIO_RETURN_IF_ERROR(FillSummaries(kv.summaries));
+  FOLIO_RETURN_IF_ERROR(
+      FillFrames(store.summary_memory(), kv.summaries, DType::kF32, &summary_sample_));
   stream->position = depth;
   streams_.push_back(std::move(stream));
   return static_cast<int>(streams_.size()) - 1;
@@ -207,10 +195,7 @@ double BenchStreams::BytesPerDecode(int stream) const {
   const int64_t picks = std::clamp<int64_t>(chunks - 2, 0, plan.selection.num_free_picks);
   const int64_t other_heads = g.num_heads / g.num_kv_heads - 1;
   bytes += per_token * static_cast<double>(other_heads * picks * plan.selection.chunk_tokens);
-  const int64_t summary_bytes =
-      g.rounded_summaries ? g.rounded_tile_bytes() : g.summary_tile_bytes();
-  return bytes + static_cast<double>(summary_bytes * g.num_layers * g.num_heads) / kTile *
-                     static_cast<double>(chunks);
+  return bytes + static_cast<double>(g.summary_frame_bytes()) / kTile * static_cast<double>(chunks);
 }
 
 double BenchStreams::WeightBytes() const {

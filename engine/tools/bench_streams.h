@@ -54,12 +54,10 @@ class BenchStreams {
     int64_t position = 0;
   };
   absl::Status MakeSample(int64_t bytes, DType dtype, BufferOf<float>* sample);
-  // Bytes [begin, begin + bytes) of the sample, turned by a part of them each time if wanted.
-  void CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes, bool turned,
-                  std::byte* to);
+  // Bytes [begin, begin + bytes) of the sample, turned by a part of them each time if varied.
+  void CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes, std::byte* to);
   absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
                           BufferOf<float>* sample);
-  absl::Status FillSummaries(std::span<const FrameId> frames);
   // Pages of the stream from this one on, which a tier below will take.
   absl::Status FillOpenPages(const SequenceKv& kv, int64_t first_page);
   int32_t TokenAt(int64_t position) const;

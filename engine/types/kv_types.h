@@ -32,9 +32,7 @@ inline constexpr FrameId kNoFrame = -1;
 // their own, in the order of PendingRows.
 //
 // A *summary frame* holds the summaries of kTile chunks: [num_layers][num_heads][dim][16
-// chunks] fp32. With `rounded_summaries` the same in 8 bits follow, [num_layers][num_heads] of
-//   [dim/4][16 chunks][4 dims] integers; fp32 [16 chunks] each: scale, norm, error
-// A summary is scale * integers and a rest; the first is no longer than norm, the rest than error.
+// chunks] fp32.
 struct KvGeometry {
   int num_layers = 0;
   int num_heads = 0;
@@ -44,7 +42,6 @@ struct KvGeometry {
   int page_tokens = 0;
   DType dtype = DType::kF32;
   bool paired_keys = false;
-  bool rounded_summaries = false;
 
   static KvGeometry Make(const ModelShape& shape, int page_tokens, DType dtype) {
     return {shape.num_layers,
@@ -54,8 +51,7 @@ struct KvGeometry {
             (shape.head_dim + 15) / 16 * 16,
             page_tokens,
             dtype,
-            shape.paired_keys,
-            false};
+            shape.paired_keys};
   }
   // Numbers that are stored of a key, padding included.
   int padded_key_dim() const { return paired_keys ? (head_dim / 2 + 15) / 16 * 16 : padded_dim; }
@@ -73,14 +69,7 @@ struct KvGeometry {
   int64_t summary_offset(int layer, int head) const {
     return (int64_t{layer} * num_heads + head) * summary_tile_bytes();
   }
-  int64_t rounded_tile_bytes() const {
-    return rounded_summaries ? int64_t{kTile} * (padded_dim + 3 * 4) : 0;
-  }
-  int64_t rounded_offset(int layer, int head) const {
-    return summary_offset(num_layers, 0) +
-           (int64_t{layer} * num_heads + head) * rounded_tile_bytes();
-  }
-  int64_t summary_frame_bytes() const { return rounded_offset(num_layers, 0); }
+  int64_t summary_frame_bytes() const { return summary_tile_bytes() * num_layers * num_heads; }
 };
 
 // How rotated queries of one chunk lie in KV frames: rows of padded_dim numbers of the cache's

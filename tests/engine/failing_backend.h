@@ -24,7 +24,6 @@ class FailingBackend : public Backend {
   std::string name() const override { return real_->name(); }
   int num_threads() const override { return real_->num_threads(); }
   Memory* memory() override { return real_->memory(); }
-  bool rounds_summaries() const override { return real_->rounds_summaries(); }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
                                                      const WeightFormat& format) override {
     return real_->Pack(parts, format);

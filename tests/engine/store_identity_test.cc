@@ -47,7 +47,6 @@ struct Model {
   int page_tokens = 64;
   DType kv_dtype = DType::kBf16;
   std::string weights = "bf16";
-  bool rounded_summaries = false;
 
   Fingerprint Make(bool b_first = false) const {
     TensorDigests tensors;
@@ -56,8 +55,7 @@ struct Model {
     tensors.Add("a", {a.data(), DType::kF32, 2, shape_of_a});
     add_b();
     EXPECT_EQ(tensors.num_tensors(), 2);
-    return ModelContent{config,   tokenizer, tensors,          page_tokens,
-                        kv_dtype, weights,   rounded_summaries}
+    return ModelContent{config, tokenizer, tensors, page_tokens, kv_dtype, weights}
         .MakeFingerprint();
   }
 };
@@ -84,7 +82,6 @@ TEST(Fingerprint, OfAModelChangesWithEverythingThatKvDependsOn) {
   EXPECT_TRUE(differs({.page_tokens = 16}));
   EXPECT_TRUE(differs({.kv_dtype = DType::kF32}));
   EXPECT_TRUE(differs({.weights = "int8/32"}));
-  EXPECT_TRUE(differs({.rounded_summaries = true}));
 }
 
 TEST(ContentKey, IsChainedOverTheText) {

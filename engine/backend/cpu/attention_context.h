@@ -52,10 +52,6 @@ struct CpuAttentionContext {
     return reinterpret_cast<float*>(setup->summaries.Frame(frame) +
                                     geometry().summary_offset(layer, head));
   }
-  // REQUIRES: geometry().rounded_summaries.
-  std::byte* RoundedTile(FrameId frame, int layer, int head) const {
-    return setup->summaries.Frame(frame) + geometry().rounded_offset(layer, head);
-  }
 };
 
 // Keys of pages as the kernels of attention read them, whatever the form they are stored in. One

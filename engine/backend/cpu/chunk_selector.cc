@@ -13,10 +13,6 @@ using cpu::kQueryRows;
 
 namespace {
 
-// More rows keep the processor busy with what is read for them, and fewer chunks are soon read.
-constexpr size_t kMostBoundedRows = kQueryRows;
-constexpr int64_t kLeastBoundedChunks = 4 * kTile;
-
 // A uniform number from what identifies a candidate.
 float RandomScore(int layer, int head, int64_t position, int64_t chunk) {
   const uint64_t z = static_cast<uint64_t>(chunk) + 0x9e3779b97f4a7c15u * (position + 1) +
@@ -39,16 +35,6 @@ void ChunkSelector::Offer(int row, float score, int64_t chunk) {
   best[at] = {score, chunk};
 }
 
-// Ascending: the threshold only rises, and equal scores keep the smaller index.
-void ChunkSelector::OfferLanes(int row, uint32_t mask, const float* scores, int64_t tile,
-                               int64_t end) {
-  for (; mask != 0; mask &= mask - 1) {
-    const int lane = std::countr_zero(mask);
-    const int64_t chunk = tile * kTile + lane;
-    if (chunk >= 1 && chunk < end) Offer(row, scores[lane], chunk);
-  }
-}
-
 float ChunkSelector::Threshold(int row) const {
   return counts_[row] == static_cast<int>(capacity_) ? best_[(row + 1) * capacity_ - 1].score
                                                      : -std::numeric_limits<float>::infinity();
@@ -62,7 +48,12 @@ void ChunkSelector::ScoreTile(const cpu::ScoreChunksArgs& args, int first_row, i
   kernels.score_chunks(&part);
   for (int r = 0; r < args.num_rows; ++r) {
     const int row = first_row + r;
-    OfferLanes(row, part.above[r], &part.scores[r * kTile], tile, ends[row]);
+    // Ascending: the threshold only rises, and equal scores keep the smaller index.
+    for (uint32_t mask = part.above[r]; mask != 0; mask &= mask - 1) {
+      const int lane = std::countr_zero(mask);
+      const int64_t chunk = tile * kTile + lane;
+      if (chunk >= 1 && chunk < ends[row]) Offer(row, part.scores[r * kTile + lane], chunk);
+    }
   }
 }
 
@@ -116,64 +107,6 @@ void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& ro
   }
 }
 
-bool ChunkSelector::BoundsFirst(const CpuAttentionContext& context, const Rows& rows) const {
-  return context.geometry().rounded_summaries && capacity_ > 0 &&
-         rows.ends.size() <= kMostBoundedRows && rows.ends.back() > kLeastBoundedChunks;
-}
-
-void ChunkSelector::BoundTile(const CpuAttentionContext& context, const Rows& rows, int64_t tile,
-                              int row) {
-  const std::span<const FrameId> summaries = context.slice->summaries;
-  const int frames = FramesPerSummaryTile(context.plan().selection);
-  const int64_t last_tile = (rows.ends.back() - 1) / kTile;
-  const int64_t next = row == 0 && tile < last_tile ? tile + 1 : tile;
-  for (size_t n = 0; n < terms_.size(); ++n) {
-    const Term& term = terms_[n];
-    const auto tile_at = [&](int64_t at) {
-      return context.RoundedTile(summaries[at * frames + term.frame], rows.layer, term.head);
-    };
-    bounds_[n] = {tile_at(tile), tile_at(next), &rounded_[row * terms_.size() + n]};
-  }
-  cpu::BoundChunksArgs args;
-  args.terms = bounds_;
-  args.dim = context.geometry().padded_dim;
-  args.threshold = Threshold(row);
-  context.kernels->bound_chunks(&args);
-  OfferLanes(row, args.above, args.lower.data(), tile, rows.ends[row]);
-  most_[row * (last_tile + 1) + tile] = args.most;
-}
-
-void ChunkSelector::FindTiles(const CpuAttentionContext& context, const Rows& rows) {
-  const int64_t num_rows = std::ssize(rows.ends);
-  const int64_t num_tiles = (rows.ends.back() - 1) / kTile + 1;
-  const int dim = context.geometry().padded_dim;
-  const int num_terms = static_cast<int>(terms_.size());
-  rounded_.resize(num_rows * num_terms);
-  bounds_.resize(num_terms);
-  for (int64_t row = 0; row < num_rows; ++row) {
-    for (int n = 0; n < num_terms; ++n) {
-      rounded_[row * num_terms + n].Set({terms_[n].queries + row * dim, static_cast<size_t>(dim)},
-                                        num_terms);
-    }
-  }
-  most_.assign(num_rows * num_tiles, -std::numeric_limits<float>::infinity());
-  for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    for (int row = 0; row < num_rows; ++row) {
-      if (tile * kTile < rows.ends[row]) BoundTile(context, rows, tile, row);
-    }
-  }
-  // As many chunks have a score of at least the threshold as are chosen: one whose upper bound is
-  // below it is not among them.
-  tiles_.assign(num_tiles, false);
-  for (int64_t row = 0; row < num_rows; ++row) {
-    const float least = Threshold(static_cast<int>(row));
-    for (int64_t tile = 0; tile < num_tiles; ++tile) {
-      if (!(most_[row * num_tiles + tile] < least)) tiles_[tile] = true;
-    }
-  }
-  counts_.assign(num_rows, 0);
-}
-
 // Tiles outside, rows inside: a tile is read once for all rows.
 void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
   const SequenceSlice& slice = *context.slice;
@@ -185,10 +118,7 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
   const auto tile_at = [&](int64_t tile) {
     return context.SummaryTile(slice.summaries[tile], rows.layer, rows.first_head);
   };
-  tiles_.clear();
-  if (BoundsFirst(context, rows)) FindTiles(context, rows);
   for (int64_t tile = 0; tile <= last_tile; ++tile) {
-    if (!tiles_.empty() && !tiles_[tile]) continue;
     for (int first = 0; first < num_rows; first += kQueryRows) {
       args.num_rows = std::min(kQueryRows, num_rows - first);
       if (rows.ends[first + args.num_rows - 1] - 1 < tile * kTile) continue;
@@ -197,8 +127,7 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
         continue;
       }
       args.tile = tile_at(tile);
-      const bool goes_on = tiles_.empty() && first == 0 && tile < last_tile;
-      args.next = goes_on ? tile_at(tile + 1) : args.tile;
+      args.next = first == 0 && tile < last_tile ? tile_at(tile + 1) : args.tile;
       args.q = &terms_[0].queries[int64_t{first} * args.dim];
       ScoreTile(args, first, tile, *context.kernels, rows.ends);
     }

@@ -32,8 +32,7 @@ class ChunkSelector {
   };
 
   // Candidates are chunks 1 .. ends[row] - 1; ties go to the smaller index. Reads 4 * dim bytes per
-  // candidate and head, 2 * dim FLOPs per candidate, head and row; where there are many candidates
-  // and few rows dim + 12 bytes, and more of those that may be among the best.
+  // candidate and head; 2 * dim FLOPs per candidate, head and row.
   void Run(const CpuAttentionContext& context, const Rows& rows);
 
   // The choice of a row in ascending order, and best first with its scores.
@@ -52,17 +51,9 @@ class ChunkSelector {
     int frame = 0;  // which of the tile's summary frames
   };
   void Offer(int row, float score, int64_t chunk);
-  // Those of the 16 chunks of a tile whose bit is set and which are candidates.
-  void OfferLanes(int row, uint32_t mask, const float* scores, int64_t tile, int64_t end);
   // What a chunk must exceed to be among the row's best so far.
   float Threshold(int row) const;
   void MakeTerms(const CpuAttentionContext& context, const Rows& rows);
-  // Whether to look for tiles that can be left out.
-  bool BoundsFirst(const CpuAttentionContext& context, const Rows& rows) const;
-  // Finds the tiles that may have one of the best chunks of a row: none of the others can.
-  void FindTiles(const CpuAttentionContext& context, const Rows& rows);
-  // Bounds of a tile's scores for one row: keeps the best lower ones, and the largest upper one.
-  void BoundTile(const CpuAttentionContext& context, const Rows& rows, int64_t tile, int row);
   void Scan(const CpuAttentionContext& context, const Rows& rows);
   void ScoreTile(const cpu::ScoreChunksArgs& args, int first_row, int64_t tile,
                  const cpu::Kernels& kernels, std::span<const int64_t> ends);
@@ -75,13 +66,9 @@ class ChunkSelector {
   std::vector<Term> terms_;
   std::vector<float> positive_;  // [heads][rows][dim], for Quest
   std::vector<float> negative_;
-  std::vector<cpu::RoundedQuery> rounded_;          // [rows][terms]
-  std::vector<cpu::BoundChunksArgs::Term> bounds_;  // [terms]
-  std::vector<float> most_;                         // [rows][tiles]
-  std::vector<bool> tiles_;                         // to be scored; empty: all
-  std::vector<Pick> best_;                          // [rows][capacity], best first
-  std::vector<int> counts_;                         // [rows]
-  std::vector<int64_t> picks_;                      // [rows][capacity]
+  std::vector<Pick> best_;      // [rows][capacity], best first
+  std::vector<int> counts_;     // [rows]
+  std::vector<int64_t> picks_;  // [rows][capacity]
 };
 
 }  // namespace folio

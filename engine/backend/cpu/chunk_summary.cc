@@ -4,9 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <span>
 
-#include "engine/backend/cpu/rounded_summary.h"
 #include "engine/base/half.h"
 
 namespace folio {
@@ -121,10 +119,6 @@ void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector
   const int dim = context_->geometry().padded_dim;
   if (lane == 0) std::fill(tile, tile + int64_t{dim} * kTile, 0.0f);
   for (int d = 0; d < dim; ++d) tile[d * kTile + lane] = vector[d];
-  if (context_->geometry().rounded_summaries) {
-    cpu::RoundSummary(std::span(vector).first(dim), lane,
-                      context_->RoundedTile(frame, chunk.layer, chunk.head));
-  }
 }
 
 // Source: LongHeads (Lu et al. 2024), equations 1-2 with chunk-local rotation.

@@ -53,7 +53,6 @@ class CpuBackend final : public Backend {
   std::string name() const override { return absl::StrCat("cpu/", IsaName(isa_)); }
   int num_threads() const override { return pool_.num_threads(); }
   Memory* memory() override { return HostMemory(); }
-  bool rounds_summaries() const override { return true; }
   // Prompts are as fast per row from 64 rows on (docs/performance.md): steps need be no
   // longer than they are worth waking the threads for.
   int usual_step_rows() const override { return std::clamp(64 * num_threads(), 128, 512); }

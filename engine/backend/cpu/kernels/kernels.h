@@ -3,11 +3,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "engine/backend/cpu/isa.h"
 #include "engine/backend/cpu/panel_format.h"
-#include "engine/backend/cpu/rounded_summary.h"
 #include "engine/tensor/tensor_view.h"
 #include "engine/types/limits.h"
 
@@ -74,24 +72,6 @@ struct ScoreChunksArgs {
   std::array<uint32_t, kQueryRows> above;
 };
 
-// Bounds of the scores of 16 chunks for one query: from summaries in 8 bits (rounded_summary.h)
-// and how far they are from those that scores are made of. A score is the sum over the terms.
-struct BoundChunksArgs {
-  struct Term {
-    const std::byte* tile = nullptr;  // KvGeometry::rounded_tile_bytes
-    // Fetched into the cache on the way; `tile` again if nothing comes next.
-    const std::byte* next = nullptr;
-    const RoundedQuery* query = nullptr;
-  };
-  std::span<const Term> terms;
-  int dim = 0;
-  float threshold = 0;
-  // Out: a bit for every chunk whose lower bound is above the threshold, and the largest upper one.
-  std::array<float, 16> lower;
-  uint32_t above = 0;
-  float most = 0;
-};
-
 // Running softmax of one row before any key: dim zeros, then max and sum.
 void InitState(float* state, int dim);
 
@@ -117,7 +97,6 @@ struct Kernels {
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
   // Scores of up to kQueryRows queries against 16 chunk summaries.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
-  void (*bound_chunks)(BoundChunksArgs* args) = nullptr;
   //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are
   void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
                      float* out) = nullptr;

@@ -5,7 +5,6 @@
 #include "engine/backend/cpu/kernels/kernels.h"
 // Order matters: the others use the vectors of the first.
 #include "engine/backend/cpu/kernels/attention-inl.h"
-#include "engine/backend/cpu/kernels/bound_chunks-inl.h"
 #include "engine/backend/cpu/kernels/elementwise-inl.h"
 #include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/meter-inl.h"
@@ -22,7 +21,6 @@ const Kernels& Table() {
       .matmul = MatMul,
       .attend_page = AttendPage,
       .score_chunks = ScoreChunks,
-      .bound_chunks = BoundChunks,
       .score_tile = ScoreTile,
       .add_weighted_keys = AddWeightedKeys,
       .softmax = Softmax,
