@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,7 +29,19 @@ class PackedMatrix {
   virtual int64_t rows() const = 0;  // outputs
   virtual int64_t cols() const = 0;  // inputs
   virtual int64_t bytes() const = 0;
+  // What Backend::ReadPacked makes the matrix of again; empty where there is no packed_layout().
+  virtual std::span<const std::byte> packed() const { return {}; }
 };
+
+// What was packed into a matrix.
+struct PackedShape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DType given = DType::kBf16;  // the dtype of the parts
+  WeightFormat format;
+};
+// Brings bytes [offset, offset + to.size()) of a packed matrix. Called from several threads.
+using PackedReader = absl::FunctionRef<absl::Status(int64_t offset, std::span<std::byte> to)>;
 
 // What the attention verbs need to know that does not change between steps.
 struct AttentionSetup {
@@ -91,6 +104,21 @@ class Backend {
   // memory.
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
                                                              const WeightFormat& format) = 0;
+
+  // Names the order of the bytes of PackedMatrix::packed(), with its version: under the same name
+  // the same weights are the same bytes, on every machine. Empty: matrices of this backend are not
+  // kept in files.
+  virtual std::string packed_layout() const { return ""; }
+
+  // The matrix whose packed() had num_bytes bytes. `read` is asked for parts of part_bytes, the
+  // last one may be shorter. Errors: those of `read`; INVALID_ARGUMENT where a matrix of this shape
+  // has another number of bytes; RESOURCE_EXHAUSTED without memory; UNIMPLEMENTED without a layout.
+  virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> ReadPacked(const PackedShape& /*shape*/,
+                                                                   int64_t /*num_bytes*/,
+                                                                   int64_t /*part_bytes*/,
+                                                                   PackedReader /*read*/) {
+    return absl::UnimplementedError("this backend reads no packed matrices");
+  }
 
   // A matrix of random numbers, for models without files: element i (row by row) is uniform with
   // this standard deviation, bf16 before it is packed, and depends on seed and i alone. Errors:

@@ -155,12 +155,13 @@ absl::Status CheckLayout(const SafetensorsEntries& entries, uint64_t data_bytes)
   return absl::OkStatus();
 }
 
-absl::Status CheckMetadata(const Json& metadata) {
-  const bool good =
-      metadata.is_object() &&
-      std::all_of(metadata.begin(), metadata.end(), [](const Json& v) { return v.is_string(); });
-  if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError("\"__metadata__\" must be an object of strings");
+absl::Status ReadMetadata(const Json& json, SafetensorsMetadata* metadata) {
+  const bool good = json.is_object() && std::all_of(json.begin(), json.end(),
+                                                    [](const Json& v) { return v.is_string(); });
+  if (!good) return absl::InvalidArgumentError("\"__metadata__\" must be an object of strings");
+  if (metadata == nullptr) return absl::OkStatus();
+  for (const auto& [key, text] : json.items()) (*metadata)[key] = text.get<std::string>();
+  return absl::OkStatus();
 }
 
 absl::Status WithPath(const std::string& path, const absl::Status& status) {
@@ -170,7 +171,8 @@ absl::Status WithPath(const std::string& path, const absl::Status& status) {
 }  // namespace
 
 absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view header,
-                                                          uint64_t data_bytes) {
+                                                          uint64_t data_bytes,
+                                                          SafetensorsMetadata* metadata) {
   if (header.size() > kMaxSafetensorsHeaderBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the header has ", header.size(),
                                                    " bytes, limit ", kMaxSafetensorsHeaderBytes));
@@ -182,7 +184,7 @@ absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view heade
   SafetensorsEntries entries;
   for (const auto& [name, value] : json.items()) {
     if (name == "__metadata__") {
-      FOLIO_RETURN_IF_ERROR(CheckMetadata(value));
+      FOLIO_RETURN_IF_ERROR(ReadMetadata(value, metadata));
       continue;
     }
     FOLIO_ASSIGN_OR_RETURN(entries[name], ReadEntry(name, value, data_bytes));
@@ -191,8 +193,12 @@ absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view heade
   return entries;
 }
 
-SafetensorsFile::SafetensorsFile(InputFile file, uint64_t data_offset, SafetensorsEntries entries)
-    : file_(std::move(file)), data_offset_(data_offset), entries_(std::move(entries)) {}
+SafetensorsFile::SafetensorsFile(InputFile file, uint64_t data_offset, SafetensorsEntries entries,
+                                 SafetensorsMetadata metadata)
+    : file_(std::move(file)),
+      data_offset_(data_offset),
+      entries_(std::move(entries)),
+      metadata_(std::move(metadata)) {}
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   FOLIO_ASSIGN_OR_RETURN(InputFile file, InputFile::Open(path));
@@ -210,10 +216,12 @@ absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
   }
   std::string header(header_bytes, '\0');
   FOLIO_RETURN_IF_ERROR(file.Read(kLengthBytes, header.size(), header.data()));
+  SafetensorsMetadata metadata;
   absl::StatusOr<SafetensorsEntries> entries =
-      ParseSafetensorsHeader(header, rest_bytes - header_bytes);
+      ParseSafetensorsHeader(header, rest_bytes - header_bytes, &metadata);
   if (!entries.ok()) return WithPath(path, entries.status());
-  return SafetensorsFile(std::move(file), kLengthBytes + header_bytes, *std::move(entries));
+  return SafetensorsFile(std::move(file), kLengthBytes + header_bytes, *std::move(entries),
+                         std::move(metadata));
 }
 
 absl::StatusOr<const SafetensorsEntry*> SafetensorsFile::Find(const std::string& name) const {
@@ -245,6 +253,11 @@ absl::StatusOr<OwnedTensor> SafetensorsFile::Tensor(const std::string& name) con
   FOLIO_RETURN_IF_ERROR(
       file_.Read(begin, static_cast<size_t>(shape.num_bytes()), tensor.data.get()));
   return tensor;
+}
+
+absl::Status SafetensorsFile::ReadBytes(const SafetensorsEntry& entry, uint64_t offset,
+                                        std::span<std::byte> to) const {
+  return file_.Read(data_offset_ + entry.begin + offset, to.size(), to.data());
 }
 
 }  // namespace folio

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,16 +24,19 @@ struct SafetensorsEntry {
 };
 
 using SafetensorsEntries = std::map<std::string, SafetensorsEntry>;
+// The texts under "__metadata__".
+using SafetensorsMetadata = std::map<std::string, std::string>;
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 
 // Reads the JSON header of a safetensors file which has `data_bytes` bytes after the header.
 // Holds for every result: dtypes are known, dims are not negative, dims x dtype = bytes without
 // overflow, and the tensors in order of begin fill the data from 0 to data_bytes without a hole
-// or an overlap.
+// or an overlap. `metadata`, if there is one, gets the texts that the file says of itself.
 // Errors: INVALID_ARGUMENT names the tensor, the field, its value and the rule.
 absl::StatusOr<SafetensorsEntries> ParseSafetensorsHeader(std::string_view header,
-                                                          uint64_t data_bytes);
+                                                          uint64_t data_bytes,
+                                                          SafetensorsMetadata* metadata = nullptr);
 
 // A safetensors file. Move-only; const members are safe for concurrent use.
 class SafetensorsFile {
@@ -42,6 +46,7 @@ class SafetensorsFile {
 
   const std::string& path() const { return file_.path(); }
   const SafetensorsEntries& entries() const { return entries_; }
+  const SafetensorsMetadata& metadata() const { return metadata_; }
   bool Contains(const std::string& name) const { return entries_.count(name) != 0; }
 
   // Shape and dtype of a tensor, without data.
@@ -51,13 +56,20 @@ class SafetensorsFile {
   // Reads a tensor. Errors: those of Describe; DATA_LOSS when the file was cut.
   absl::StatusOr<OwnedTensor> Tensor(const std::string& name) const;
 
+  // Reads to.size() bytes of a tensor of any dtype. REQUIRES: the entry is one of entries() and has
+  // so many from `offset` on. Errors: DATA_LOSS when the file was cut.
+  absl::Status ReadBytes(const SafetensorsEntry& entry, uint64_t offset,
+                         std::span<std::byte> to) const;
+
  private:
-  SafetensorsFile(InputFile file, uint64_t data_offset, SafetensorsEntries entries);
+  SafetensorsFile(InputFile file, uint64_t data_offset, SafetensorsEntries entries,
+                  SafetensorsMetadata metadata);
   absl::StatusOr<const SafetensorsEntry*> Find(const std::string& name) const;
 
   InputFile file_;
   uint64_t data_offset_;
   SafetensorsEntries entries_;
+  SafetensorsMetadata metadata_;
 };
 
 }  // namespace folio

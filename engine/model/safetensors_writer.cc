@@ -32,13 +32,14 @@ SafetensorsWriter::SafetensorsWriter(std::string path, std::ofstream file, int64
     : path_(std::move(path)), file_(std::move(file)), expected_bytes_(expected_bytes) {}
 
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
-    const std::string& path, DType dtype, const std::vector<SafetensorsItem>& items) {
-  nlohmann::ordered_json header = {{"__metadata__", {{"format", "pt"}}}};
+    const std::string& path, DType dtype, const std::vector<SafetensorsItem>& items,
+    const std::map<std::string, std::string>& metadata) {
+  nlohmann::ordered_json header = {{"__metadata__", metadata}};
   int64_t offset = 0;
   for (const SafetensorsItem& item : items) {
-    int64_t num_bytes = DTypeBytes(dtype);
+    int64_t num_bytes = item.bytes ? 1 : DTypeBytes(dtype);
     for (const int64_t dim : item.shape) num_bytes *= dim;
-    header[item.name] = {{"dtype", SafetensorsName(dtype)},
+    header[item.name] = {{"dtype", item.bytes ? "U8" : SafetensorsName(dtype)},
                          {"shape", item.shape},
                          {"data_offsets", {offset, offset + num_bytes}}};
     offset += num_bytes;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,15 +16,18 @@ namespace folio {
 struct SafetensorsItem {
   std::string name;
   std::vector<int64_t> shape;
+  // Bytes ("U8") instead of numbers of the file's dtype.
+  bool bytes = false;
 };
 
-// Writes a safetensors file of one dtype front to back, holding none of its data. Used by the
-// model maker and by tests; one thread.
+// Writes a safetensors file front to back, holding none of its data: tensors of one dtype, and of
+// bytes. Used by the model maker and by tests; one thread.
 class SafetensorsWriter {
  public:
   // Writes the header of `items`, whose data must follow in the same order.
-  static absl::StatusOr<SafetensorsWriter> Create(const std::string& path, DType dtype,
-                                                  const std::vector<SafetensorsItem>& items);
+  static absl::StatusOr<SafetensorsWriter> Create(
+      const std::string& path, DType dtype, const std::vector<SafetensorsItem>& items,
+      const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
   // Adds data bytes; parts may be cut anywhere.
   absl::Status Append(std::string_view bytes);

@@ -12,10 +12,10 @@
 #include "engine/base/memory_bounds.h"
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
-#include "engine/model/checkpoint.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
 #include "engine/runtime/model_tiers.h"
+#include "engine/runtime/model_weights.h"
 #include "engine/store/fingerprint.h"
 #include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_tokenizer.h"
@@ -271,19 +271,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   FOLIO_ASSIGN_OR_RETURN(
       model->tokenizer,
       OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));
-  FOLIO_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::Open(options.model_dir));
-  FOLIO_ASSIGN_OR_RETURN(const DType dtype, checkpoint.CheckAllTensors(model->config));
-  FOLIO_ASSIGN_OR_RETURN(model->precision,
-                         ParseWeightPrecision(options.weight_dtype, options.weight_group, dtype));
+  FOLIO_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(options, model->config));
+  model->precision = weights.precision();
   FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));
-  TensorObserver observer;
-  if (!options.kv_dir.empty()) {
-    observer = [&digests](const std::string& name, const TensorView& tensor) {
-      digests.Add(name, tensor);
-    };
-  }
-  FOLIO_ASSIGN_OR_RETURN(model->weights, LoadWeights(model->config, checkpoint, model->precision,
-                                                     model->backend.get(), observer));
+  // What stored documents are known by.
+  TensorDigests* const wanted = options.kv_dir.empty() ? nullptr : &digests;
+  FOLIO_ASSIGN_OR_RETURN(model->weights, weights.Load(model->config, model->backend.get(), wanted));
   FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, digests, model.get()));
   return model;
 }

@@ -9,8 +9,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "engine/base/checksum.h"
 #include "engine/base/status_macros.h"
-#include "engine/store/checksum.h"
 
 namespace folio {
 namespace {

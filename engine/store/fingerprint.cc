@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "engine/store/checksum.h"
+#include "engine/base/checksum.h"
 #include "engine/store/segment_file.h"
 #include "engine/store/sha256.h"
 
@@ -27,15 +27,14 @@ void TensorDigests::Add(const std::string& name, const TensorView& tensor) {
   it->second = {tensor.dtype,
                 {tensor.shape.begin(), tensor.shape.begin() + tensor.rank},
                 Checksum128({static_cast<const std::byte*>(tensor.data), num_bytes})};
-  num_bytes_ += tensor.num_bytes();
 }
 
 Fingerprint ModelContent::MakeFingerprint() const {
   Sha256 hash("folio model 1");
   hash.Add(config);
   hash.Add(tokenizer);
-  hash.Add(uint64_t{tensors.tensors_.size()});
-  for (const auto& [name, digest] : tensors.tensors_) {
+  hash.Add(uint64_t{tensors.tensors().size()});
+  for (const auto& [name, digest] : tensors.tensors()) {
     hash.Add(name);
     hash.Add(DTypeName(digest.dtype));
     hash.Add(uint64_t{digest.shape.size()});

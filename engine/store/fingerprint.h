@@ -1,13 +1,13 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/store/content_key.h"
+#include "engine/tensor/tensor_digest.h"
 #include "engine/tensor/tensor_view.h"
 
 namespace folio {
@@ -33,17 +33,12 @@ class TensorDigests {
   void Add(const std::string& name, const TensorView& tensor);
 
   int64_t num_tensors() const { return static_cast<int64_t>(tensors_.size()); }
-  int64_t num_bytes() const { return num_bytes_; }
+  const TensorDigestMap& tensors() const { return tensors_; }
+  // Those that were taken before.
+  void Set(TensorDigestMap tensors) { tensors_ = std::move(tensors); }
 
  private:
-  friend struct ModelContent;
-  struct Digest {
-    DType dtype;
-    std::vector<int64_t> shape;
-    std::array<uint64_t, 2> hash;
-  };
-  std::map<std::string, Digest> tensors_;
-  int64_t num_bytes_ = 0;
+  TensorDigestMap tensors_;
 };
 
 // Everything that stored KV depends on beside the attention and the text.

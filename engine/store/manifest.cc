@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/checksum.h"
 #include "engine/base/status_macros.h"
 #include "engine/store/byte_codec.h"
-#include "engine/store/checksum.h"
 #include "engine/store/document_id.h"
 
 namespace folio {

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/checksum.h"
 #include "engine/base/status_macros.h"
 #include "engine/store/byte_codec.h"
-#include "engine/store/checksum.h"
 
 namespace folio {
 namespace {

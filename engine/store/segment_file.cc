@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/checksum.h"
 #include "engine/base/status_macros.h"
-#include "engine/store/checksum.h"
 
 namespace folio {
 namespace {

@@ -147,7 +147,9 @@ int Main() {
   options.step_tokens = std::max(64, absl::GetFlag(FLAGS_prefill_tokens));
   options.prefill_share_tokens = options.step_tokens;
   options.max_running_requests = 1;
+  const double start = Now();
   auto model = LoadModel(options, /*tokenizer_required=*/false);
+  const double load_seconds = Now() - start;
   if (!model.ok()) {
     std::fprintf(stderr, "folio-bench: %s\n", std::string(model.status().message()).c_str());
     return 1;
@@ -156,16 +158,16 @@ int Main() {
   if (absl::GetFlag(FLAGS_json)) {
     std::printf(
         "{\"run\": {\"model\": \"%s\", \"backend\": \"%s\", \"threads\": %d, \"weights\": \"%s\", "
-        "\"kv\": \"%s\", \"page_tokens\": %d}}\n",
+        "\"kv\": \"%s\", \"page_tokens\": %d, \"load_seconds\": %.3f}}\n",
         info.model_name.c_str(), info.backend.c_str(), info.num_threads, info.weight_dtype.c_str(),
-        info.kv_dtype.c_str(), info.page_tokens);
+        info.kv_dtype.c_str(), info.page_tokens, load_seconds);
     std::fflush(stdout);
   } else {
-    std::printf("%s%s: %s, %d threads, weights %s (%.2f GB), KV %s, pages of %d tokens\n",
-                info.model_name.c_str(), info.synthetic ? " (synthetic weights)" : "",
-                info.backend.c_str(), info.num_threads, info.weight_dtype.c_str(),
-                static_cast<double>(info.weight_bytes) / 1e9, info.kv_dtype.c_str(),
-                info.page_tokens);
+    std::printf(
+        "%s%s: %s, %d threads, weights %s (%.2f GB), KV %s, pages of %d tokens; loaded in %.2f s\n",
+        info.model_name.c_str(), info.synthetic ? " (synthetic weights)" : "", info.backend.c_str(),
+        info.num_threads, info.weight_dtype.c_str(), static_cast<double>(info.weight_bytes) / 1e9,
+        info.kv_dtype.c_str(), info.page_tokens, load_seconds);
     std::printf("%-12s %8s %10s %8s %8s %9s %10s %9s %9s\n", "strategy", "depth", "decode t/s",
                 "GB/s", "read", "of read", "prefill", "GFLOP/s", "of fp32");
   }

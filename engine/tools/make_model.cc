@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -14,12 +12,11 @@
 #include "engine/model/model_tensors.h"
 #include "engine/model/safetensors_writer.h"
 #include "engine/tools/make_model_random.h"
+#include "engine/tools/model_directory.h"
 #include "nlohmann/json.hpp"
 
 namespace folio {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr size_t kChunkElements = 1 << 20;
 
@@ -76,20 +73,6 @@ std::string ConfigText(const MakeModelOptions& options) {
       {"vocab_size", shape.vocab_size},
   };
   return json.dump(2) + "\n";
-}
-
-absl::Status MakeEmptyDirectory(const std::string& dir) {
-  std::error_code error;
-  fs::create_directories(dir, error);
-  if (!error && !fs::is_empty(dir, error)) {
-    return absl::AlreadyExistsError(
-        absl::StrCat(dir, " is not empty; give a new directory or empty this one"));
-  }
-  if (error) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot make the directory ", dir, ": ", error.message()));
-  }
-  return absl::OkStatus();
 }
 
 // Writes the tensors one after the other through a buffer of kChunkElements.
@@ -157,15 +140,6 @@ absl::Status WriteWeights(const MakeModelOptions& options, const std::string& pa
   return file.Finish();
 }
 
-absl::Status CopyTokenizer(const std::string& from, const std::string& to) {
-  if (from.empty()) return absl::OkStatus();
-  std::error_code error;
-  fs::copy_file(from, to, error);
-  if (!error) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("cannot copy the tokenizer ", from, " to ", to, ": ", error.message()));
-}
-
 }  // namespace
 
 absl::StatusOr<ModelConfig> ModelPreset(const std::string& name) {
@@ -191,7 +165,9 @@ absl::Status MakeRandomModel(const MakeModelOptions& options, const std::string&
   const std::string config_text = ConfigText(options);
   FOLIO_RETURN_IF_ERROR(ParseModelConfig(config_text).status());
   FOLIO_RETURN_IF_ERROR(MakeEmptyDirectory(dir));
-  FOLIO_RETURN_IF_ERROR(CopyTokenizer(options.tokenizer_path, dir + "/tokenizer.model"));
+  if (!options.tokenizer_path.empty()) {
+    FOLIO_RETURN_IF_ERROR(CopyModelFile(options.tokenizer_path, dir + "/tokenizer.model"));
+  }
   FOLIO_RETURN_IF_ERROR(WriteWeights(options, dir + "/model.safetensors"));
 
   std::ofstream config_file(dir + "/config.json", std::ios::binary);

@@ -1,5 +1,5 @@
 // folio-make-model: writes a Hugging Face directory with random weights, for tests of size and
-// speed where no real checkpoint is at hand.
+// speed where no real checkpoint is at hand; or, of a checkpoint, a directory with packed weights.
 
 #include <cstdint>
 #include <iostream>
@@ -10,8 +10,10 @@
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
 #include "engine/tools/make_model.h"
+#include "engine/tools/pack_model.h"
 
 ABSL_FLAG(std::string, output, "", "directory to write; new or empty");
 ABSL_FLAG(std::string, preset, "",
@@ -20,6 +22,13 @@ ABSL_FLAG(std::string, dtype, "bf16", "bf16, fp16 or fp32");
 ABSL_FLAG(uint64_t, seed, 1, "the same seed gives the same weights");
 ABSL_FLAG(std::string, tokenizer, "",
           "SentencePiece tokenizer.model to copy; may have fewer pieces than the vocabulary");
+
+ABSL_FLAG(
+    std::string, quantise, "",
+    "int8, int4 or bf16: write --checkpoint with weights in these numbers, packed for the CPU");
+ABSL_FLAG(std::string, checkpoint, "", "Hugging Face directory to read, with --quantise");
+ABSL_FLAG(int, weight_group, 0, "inputs that share a scale: 32, 64 or 128; 0: 32");
+ABSL_FLAG(int, threads, 0, "threads that pack; 0: one for each CPU");
 
 ABSL_FLAG(int, layers, 0, "num_hidden_layers");
 ABSL_FLAG(int, hidden_size, 0, "hidden_size");
@@ -74,9 +83,29 @@ absl::StatusOr<ModelConfig> ConfigFromFlags() {
   return config;
 }
 
+absl::Status Quantise(const std::string& output) {
+  PackModelOptions options;
+  options.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint);
+  options.weight_dtype = absl::GetFlag(FLAGS_quantise);
+  options.weight_group = absl::GetFlag(FLAGS_weight_group);
+  options.num_threads = absl::GetFlag(FLAGS_threads);
+  if (options.num_threads == 0) options.num_threads = UsableCpus();
+  if (options.checkpoint_dir.empty()) {
+    return absl::InvalidArgumentError("--checkpoint is missing: what --quantise reads");
+  }
+  FOLIO_RETURN_IF_ERROR(PackModel(options, output));
+  std::cout << "wrote " << output << ": " << options.weight_dtype << " weights of "
+            << options.checkpoint_dir << ", packed for the CPU\n";
+  return absl::OkStatus();
+}
+
 absl::Status Main() {
   const std::string output = absl::GetFlag(FLAGS_output);
   if (output.empty()) return absl::InvalidArgumentError("--output is missing");
+  if (!absl::GetFlag(FLAGS_quantise).empty()) return Quantise(output);
+  if (!absl::GetFlag(FLAGS_checkpoint).empty()) {
+    return absl::InvalidArgumentError("--checkpoint is read by --quantise, which is missing");
+  }
   MakeModelOptions options;
   FOLIO_ASSIGN_OR_RETURN(options.config, ConfigFromFlags());
   FOLIO_ASSIGN_OR_RETURN(options.dtype, ParseDType(absl::GetFlag(FLAGS_dtype)));
@@ -95,7 +124,8 @@ absl::Status Main() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage(
-      "writes a Hugging Face directory with random weights.\n"
+      "writes a Hugging Face directory with random weights, or one with packed weights.\n"
+      "  folio-make-model --quantise int4 --checkpoint DIR --output PACKED_DIR\n"
       "  folio-make-model --preset tinyllama-1.1b --output DIR [--tokenizer FILE]\n"
       "  folio-make-model --layers 2 --hidden_size 64 --intermediate_size 128 --heads 4 "
       "--vocab_size 1024 --trained_length 256 --output DIR");

@@ -1,9 +1,9 @@
-#include "engine/store/checksum.h"
+#include "engine/base/checksum.h"
 
 #include <vector>
 
+#include "engine/base/checksum_avx2.h"
 #include "engine/base/splitmix.h"
-#include "engine/store/checksum_avx2.h"
 #include "gtest/gtest.h"
 
 #define XXH_INLINE_ALL

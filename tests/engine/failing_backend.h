@@ -28,6 +28,12 @@ class FailingBackend : public Backend {
                                                      const WeightFormat& format) override {
     return real_->Pack(parts, format);
   }
+  std::string packed_layout() const override { return real_->packed_layout(); }
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> ReadPacked(const PackedShape& shape,
+                                                           int64_t num_bytes, int64_t part_bytes,
+                                                           PackedReader read) override {
+    return real_->ReadPacked(shape, num_bytes, part_bytes, read);
+  }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
                                                            uint64_t seed, float deviation,
                                                            const WeightFormat& format) override {

@@ -226,6 +226,48 @@ TEST(IntegerWeightsInMemory, AreReadBackAsIntegersTimesScale) {
   }
 }
 
+// Files have the bytes of a matrix, so this test and the name of the layout change together.
+TEST(IntegerWeightsInMemory, LieAsTheNameOfTheLayoutSays) {
+  EXPECT_STREQ(cpu::kPanelLayout, "cpu-panels-1");
+  constexpr int64_t kInputs = 100, kOutputs = 40, kPanels = 2;
+  const Floats weights = Random(kOutputs * kInputs, 7);
+  const TensorView view = ViewOf(weights, kOutputs, kInputs);
+  WorkerPool pool(2);
+  for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {
+    for (const int64_t size : {32, 64, 128}) {
+      const int64_t groups = (kInputs + size - 1) / size;
+      const int64_t scales_at = (codec == Codec::kInt8 ? size : size / 2) * 32;
+      const int64_t group_bytes = scales_at + 64;
+      std::vector<uint8_t> expected(kPanels * groups * group_bytes);
+      for (int64_t out = 0; out < kOutputs; ++out) {
+        const int64_t lane = out % 32;
+        for (int64_t g = 0; g < groups; ++g) {
+          uint8_t* const at = &expected[(out / 32 * groups + g) * group_bytes];
+          const int64_t count = std::min(size, kInputs - g * size);
+          Group group = WeightGroup(&weights[out * kInputs + g * size], count, codec);
+          group.integers.resize(size);
+          for (int64_t i = 0; i < size; ++i) {
+            const int integer = group.integers[i];
+            if (codec == Codec::kInt8) {
+              at[(i / 4 * 32 + lane) * 4 + i % 4] = static_cast<uint8_t>(integer);
+            } else {
+              at[(i / 8 * 32 + lane) * 4 + i % 4] |=
+                  static_cast<uint8_t>((integer + 8) << (i % 8 < 4 ? 0 : 4));
+            }
+          }
+          const uint16_t scale = FloatToBf16(static_cast<float>(group.scale));
+          std::memcpy(at + scales_at + (lane % 16 * 2 + lane / 16) * 2, &scale, 2);
+        }
+      }
+      const auto matrix =
+          *CpuMatrix::Create(std::span(&view, 1), {codec, static_cast<int>(size)}, &pool);
+      const std::span<const std::byte> packed = matrix->packed();
+      ASSERT_EQ(packed.size(), expected.size());
+      EXPECT_EQ(std::memcmp(packed.data(), expected.data(), packed.size()), 0) << size;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, IntegerWeights, testing::ValuesIn(Cases()), NameOf);
 
 }  // namespace

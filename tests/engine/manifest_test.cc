@@ -9,8 +9,8 @@
 #include <numeric>
 #include <random>
 
+#include "engine/base/checksum.h"
 #include "engine/store/byte_codec.h"
-#include "engine/store/checksum.h"
 #include "tests/engine/memory_files.h"
 
 namespace folio {

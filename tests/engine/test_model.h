@@ -26,6 +26,8 @@ struct ModelOptions {
   // Pages find room there beside kv_bytes.
   std::string kv_dir = "";
   int64_t kv_disk_bytes = int64_t{1} << 30;
+  std::string weight_dtype = "auto";
+  int weight_group = 0;
 };
 
 // What LoadTestModel runs on; null: the CPU backend with the kernels of TestIsa().

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "engine/store/checksum.h"
+#include "engine/base/checksum.h"
 #include "engine/store/manifest.h"
 
 namespace {

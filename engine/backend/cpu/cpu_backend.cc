@@ -62,6 +62,14 @@ class CpuBackend final : public Backend {
     FOLIO_ASSIGN_OR_RETURN(auto matrix, CpuMatrix::Create(parts, format, &pool_));
     return std::unique_ptr<PackedMatrix>(std::move(matrix));
   }
+  std::string packed_layout() const override { return cpu::kPanelLayout; }
+  absl::StatusOr<std::unique_ptr<PackedMatrix>> ReadPacked(const PackedShape& shape,
+                                                           int64_t num_bytes, int64_t part_bytes,
+                                                           PackedReader read) override {
+    FOLIO_ASSIGN_OR_RETURN(auto matrix,
+                           CpuMatrix::Read(shape, num_bytes, part_bytes, read, &pool_));
+    return std::unique_ptr<PackedMatrix>(std::move(matrix));
+  }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
                                                            uint64_t seed, float deviation,

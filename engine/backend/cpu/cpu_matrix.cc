@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
@@ -69,6 +70,29 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Create(std::span<const Ten
     });
     first_row = end_row;
   }
+  return matrix;
+}
+
+absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Read(const PackedShape& shape,
+                                                           int64_t num_bytes, int64_t part_bytes,
+                                                           PackedReader read, WorkerPool* pool) {
+  const auto format = cpu::PanelFormat::Of(shape.given, shape.format);
+  std::unique_ptr<CpuMatrix> matrix(new CpuMatrix(format, shape.rows, shape.cols));
+  const int64_t expected = matrix->num_panels() * matrix->panel_bytes();
+  if (num_bytes != expected) {
+    return absl::InvalidArgumentError(absl::StrCat("a packed matrix of ", shape.rows, " x ",
+                                                   shape.cols, " has ", expected, " bytes, not ",
+                                                   num_bytes));
+  }
+  FOLIO_RETURN_IF_ERROR(matrix->Allocate());
+  std::vector<absl::Status> of_thread(pool->num_threads());
+  pool->ParallelFor((num_bytes + part_bytes - 1) / part_bytes, [&](int64_t part, int thread) {
+    if (!of_thread[thread].ok()) return;
+    const int64_t begin = part * part_bytes;
+    const auto size = static_cast<size_t>(std::min(part_bytes, num_bytes - begin));
+    of_thread[thread] = read(begin, {matrix->data_ + begin, size});
+  });
+  for (const absl::Status& status : of_thread) FOLIO_RETURN_IF_ERROR(status);
   return matrix;
 }
 

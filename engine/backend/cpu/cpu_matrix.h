@@ -11,13 +11,17 @@
 namespace folio {
 
 // A weight matrix in panels of 32 outputs (panel_format.h), on huge pages where the system gives
-// them. Immutable after Create.
+// them. Immutable once it is made.
 class CpuMatrix final : public PackedMatrix {
  public:
   // Stacks `parts` by rows. Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED.
   static absl::StatusOr<std::unique_ptr<CpuMatrix>> Create(std::span<const TensorView> parts,
                                                            const WeightFormat& format,
                                                            WorkerPool* pool);
+  // Of what packed() gave once. Errors: those of Backend::ReadPacked.
+  static absl::StatusOr<std::unique_ptr<CpuMatrix>> Read(const PackedShape& shape,
+                                                         int64_t num_bytes, int64_t part_bytes,
+                                                         PackedReader read, WorkerPool* pool);
   ~CpuMatrix() override;
   CpuMatrix(const CpuMatrix&) = delete;
   CpuMatrix& operator=(const CpuMatrix&) = delete;
@@ -25,6 +29,9 @@ class CpuMatrix final : public PackedMatrix {
   int64_t rows() const override { return rows_; }
   int64_t cols() const override { return cols_; }
   int64_t bytes() const override { return num_bytes_; }
+  std::span<const std::byte> packed() const override {
+    return {data_, static_cast<size_t>(num_bytes_)};
+  }
 
   const cpu::PanelFormat& format() const { return format_; }
   const std::byte* data() const { return data_; }

@@ -21,6 +21,8 @@ inline constexpr int kMaxWeightGroup = 128;
 //   int4        [group / 8][32 outputs][4 bytes], eight added to each weight, inputs 0..3 of eight
 //               in the low halves of the bytes and 4..7 in the high ones; then scales
 // Scales are bf16, [16][2]: of outputs i and i + 16.
+// Files hold panels as they are: whoever changes a byte of them changes kPanelLayout.
+inline constexpr char kPanelLayout[] = "cpu-panels-1";
 struct PanelFormat {
   enum class Codec : uint8_t { kF32, kF16, kBf16, kInt8, kInt4 };
   Codec codec = Codec::kF32;

@@ -1,4 +1,4 @@
-#include "engine/store/checksum_avx2.h"
+#include "engine/base/checksum_avx2.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,6 +1,6 @@
-#include "engine/store/checksum.h"
+#include "engine/base/checksum.h"
 
-#include "engine/store/checksum_avx2.h"
+#include "engine/base/checksum_avx2.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -1,0 +1,78 @@
+#include "engine/model/weight_parts.h"
+
+#include "absl/strings/str_cat.h"
+#include "engine/model/family.h"
+
+namespace folio {
+namespace {
+
+class Lister {
+ public:
+  Lister(const ModelConfig& config, const WeightPrecision& precision)
+      : config_(config), precision_(precision) {}
+
+  void Matrix(const std::string& name, int64_t rows, int64_t cols, const WeightFormat& format,
+              std::unique_ptr<PackedMatrix>* matrix) {
+    parts.push_back({name + ".weight", rows, cols, format, matrix, nullptr});
+  }
+
+  void Vector(const std::string& name, int64_t size, BufferOf<float>* vector) {
+    parts.push_back({name, size, 0, {}, nullptr, vector});
+  }
+
+  void Linear(const std::string& name, int64_t rows, int64_t cols, const WeightFormat& format,
+              bool bias, LinearWeights* weights) {
+    Matrix(name, rows, cols, format, &weights->matrix);
+    if (bias) Vector(name + ".bias", rows, &weights->bias);
+  }
+
+  void Norm(const std::string& name, NormWeights* norm) {
+    Vector(name + ".weight", config_.shape.hidden_size, &norm->weight);
+    if (config_.style.norm_bias) Vector(name + ".bias", config_.shape.hidden_size, &norm->bias);
+  }
+
+  void Layer(const std::string& prefix, LayerWeights* w) {
+    const ModelShape& shape = config_.shape;
+    const DecoderStyle& style = config_.style;
+    const TensorNames& names = FindFamily(config_.architecture)->tensors;
+    const int64_t hidden = shape.hidden_size;
+    const int64_t ffn = shape.intermediate_size;
+    const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
+    const int64_t kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
+    const WeightFormat& format = precision_.layers;
+    Norm(prefix + "attention_norm", &w->attention_norm);
+    Linear(prefix + "qkv", q_size + 2 * kv_size, hidden, format, style.qkv_bias, &w->qkv);
+    Linear(prefix + "output", hidden, q_size, format, style.output_bias, &w->output);
+    if (names.mlp_norm != nullptr) Norm(prefix + "mlp_norm", &w->mlp_norm);
+    Linear(prefix + "up", names.gate != nullptr ? 2 * ffn : ffn, hidden, format, style.mlp_bias,
+           &w->up);
+    Linear(prefix + "down", hidden, ffn, format, style.mlp_bias, &w->down);
+  }
+
+  std::vector<WeightPart> parts;
+
+ private:
+  const ModelConfig& config_;
+  const WeightPrecision& precision_;
+};
+
+}  // namespace
+
+std::vector<WeightPart> PartsOf(const ModelConfig& config, const WeightPrecision& precision,
+                                Weights* weights) {
+  const int64_t vocab = config.shape.vocab_size;
+  const int64_t hidden = config.shape.hidden_size;
+  Lister lister(config, precision);
+  lister.Matrix("embedding", vocab, hidden, {}, &weights->embedding);
+  weights->layers.resize(config.shape.num_layers);
+  for (int layer = 0; layer < config.shape.num_layers; ++layer) {
+    lister.Layer(absl::StrCat("layers.", layer, "."), &weights->layers[layer]);
+  }
+  lister.Norm("final_norm", &weights->final_norm);
+  if (!config.tie_word_embeddings) {
+    lister.Linear("head", vocab, hidden, precision.head, config.style.head_bias, &weights->lm_head);
+  }
+  return std::move(lister.parts);
+}
+
+}  // namespace folio
