@@ -1,8 +1,8 @@
 #include "engine/backend/cpu/panel_format.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
-#include <vector>
 
 #include "engine/backend/cpu/integer_weights.h"
 #include "engine/base/half.h"
@@ -48,24 +48,61 @@ int64_t IntegerOffset(const PanelFormat& format, int lane, int i) {
 // Of int4: in which half of its byte.
 int ShiftOf(int i) { return i % 8 < 4 ? 0 : 4; }
 
-void PackIntegers(const PanelFormat& format, const float* weights, int64_t inputs, int lane,
-                  std::byte* panel) {
+// As fp32; `count` elements of dtype `given`.
+void Widen(DType given, const std::byte* source, int count, float* out) {
+  if (given == DType::kF32) {
+    std::memcpy(out, source, count * sizeof(float));
+    return;
+  }
+  uint16_t bits[kMaxWeightGroup];
+  std::memcpy(bits, source, count * sizeof(uint16_t));
+  if (given == DType::kBf16) {
+    for (int i = 0; i < count; ++i) out[i] = Bf16ToFloat(bits[i]);
+  } else {
+    for (int i = 0; i < count; ++i) out[i] = Fp16ToFloat(bits[i]);
+  }
+}
+
+// Eight integers of int4 as the four bytes that hold them.
+uint32_t EightInFourBytes(const int8_t* integers) {
+  static_assert(std::endian::native == std::endian::little);
+  uint64_t bytes;
+  std::memcpy(&bytes, integers, sizeof(bytes));
+  // The low four bits of a number and of that number plus eight differ in the highest of them.
+  const uint64_t nibbles = (bytes & 0x0f0f0f0f0f0f0f0fu) ^ 0x0808080808080808u;
+  return static_cast<uint32_t>(nibbles) | static_cast<uint32_t>(nibbles >> 32) << 4;
+}
+
+void PackIntegers(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
+                  int lane, std::byte* panel) {
+  float weights[kMaxWeightGroup];
   int8_t integers[kMaxWeightGroup];
   for (int64_t first = 0; first < inputs; first += format.group) {
     const int count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
-    const uint16_t scale = QuantiseWeights(format.codec, weights + first, count, integers);
+    Widen(given, source + first * DTypeBytes(given), count, weights);
+    const uint16_t scale = QuantiseWeights(format.codec, weights, count, integers);
     std::fill(integers + count, integers + format.group, int8_t{0});
     std::memcpy(panel + ScaleOffset(format, lane), &scale, 2);
-    for (int i = 0; i < format.group; ++i) {
-      std::byte* const at = panel + IntegerOffset(format, lane, i);
-      if (format.codec == Codec::kInt8) {
-        *at = static_cast<std::byte>(integers[i]);
-      } else {
-        *at |= static_cast<std::byte>((integers[i] + 8) << ShiftOf(i));
-      }
+    std::byte* to = panel + IntegerOffset(format, lane, 0);
+    const int step = format.codec == Codec::kInt8 ? 4 : 8;
+    for (int i = 0; i < format.group; i += step, to += 4 * kPanel) {
+      uint32_t word;
+      std::memcpy(&word, integers + i, sizeof(word));
+      if (format.codec == Codec::kInt4) word = EightInFourBytes(integers + i);
+      std::memcpy(to, &word, sizeof(word));
     }
     panel += format.group_bytes();
   }
+}
+
+// Pairs of bf16 stay together.
+void PackPairs(const PanelFormat& format, const std::byte* source, int64_t inputs, int lane,
+               std::byte* panel) {
+  std::byte* to = panel + OffsetOf(format, lane, 0);
+  for (int64_t pair = 0; pair < inputs / 2; ++pair, to += format.group_bytes()) {
+    std::memcpy(to, source + 4 * pair, 4);
+  }
+  if (inputs % 2 == 1) std::memcpy(to, source + 2 * (inputs - 1), 2);
 }
 
 void ReadIntegers(const PanelFormat& format, const std::byte* panel, int lane, int64_t inputs,
@@ -111,11 +148,8 @@ int64_t PanelFormat::group_bytes() const {
 void PackPanelRow(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
                   int lane, std::byte* panel) {
   const int64_t size = DTypeBytes(given);
-  if (format.integers()) {
-    std::vector<float> weights(inputs);
-    for (int64_t i = 0; i < inputs; ++i) weights[i] = ToFloat(given, source + i * size);
-    return PackIntegers(format, weights.data(), inputs, lane, panel);
-  }
+  if (format.integers()) return PackIntegers(format, given, source, inputs, lane, panel);
+  if (format.codec == Codec::kBf16) return PackPairs(format, source, inputs, lane, panel);
   const int64_t first = OffsetOf(format, lane, 0);
   const int64_t second = OffsetOf(format, lane, 1) - first;
   const int64_t pair_bytes = format.group_bytes();
