@@ -59,6 +59,19 @@ def measure(command):
     return run, results
 
 
+def record(bin_dir, command, run, note, results):
+    return {"schema": 1, "commit": output_of("git", "rev-parse", "--short", "HEAD") or "unknown",
+            "changed": bool(output_of("git", "status", "--porcelain", "-uno")), "date": datetime.date.today().isoformat(),
+            "machine": machine(), "build": build(bin_dir), "command": command, "run": run, "note": note, "results": results}
+
+
+def write(content, output=None, suffix=""):
+    output = output or ROOT / "build" / "bench" / f"{content['date']}-{content['commit']}{suffix}.json"
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"written: {output}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
@@ -74,15 +87,8 @@ def main():
         subprocess.run([f"{args.bin}/folio-make-model", f"--preset={args.preset}", f"--output={model}"], check=True)
     flags = [f"--threads={args.threads}", f"--strategies={args.strategies}", f"--depths={args.depths}"]
     run, results = measure([f"{args.bin}/folio-bench", f"--model={model}", *flags])
-    date = datetime.date.today().isoformat()
-    commit = output_of("git", "rev-parse", "--short", "HEAD") or "unknown"
-    record = {"schema": 1, "commit": commit, "changed": bool(output_of("git", "status", "--porcelain", "-uno")), "date": date,
-              "machine": machine(), "build": build(args.bin), "command": f"folio-bench --model={args.preset} {' '.join(flags)}",
-              "run": run, "note": args.note, "results": results}
-    output = args.output or ROOT / "build" / "bench" / f"{date}-{commit}.json"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(record, indent=1) + "\n")
-    print(f"written: {output}")
+    command = f"folio-bench --model={args.preset} {' '.join(flags)}"
+    write(record(args.bin, command, run, args.note, results), args.output)
 
 
 if __name__ == "__main__":

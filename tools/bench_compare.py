@@ -1,7 +1,7 @@
 """Compares two results of ./dev bench (docs/benchmarks/README.md): a table with ratios.
 
-Judged are shares of what the machine reached in the same run; with --speeds also speeds, which mean something only on the
-same machine while it is quiet. Exit status: 0 nothing is worse by more than the threshold, 1 something is, 2 the files
+Judged are shares of what the machine or a peer reached in the same run; with --speeds also speeds, which mean something only
+on the same machine while it is quiet. Exit status: 0 nothing is worse by more than the threshold, 1 something is, 2 the files
 cannot be compared."""
 import argparse
 import json
@@ -43,7 +43,7 @@ def direction(metric):
     """1: more is better, -1: less is, 0: neither."""
     if metric in CEILINGS:
         return 0
-    if metric.endswith(("_per_s", "_share")):
+    if metric.endswith(("_per_s", "_share", "_ratio")):
         return 1
     return -1 if metric.endswith(("_bytes", "_seconds", "_ms", "_us")) else 0
 
@@ -57,7 +57,7 @@ def compare(before, after, threshold, speeds=False):
                 continue
             a, b = before[case][metric], after[case][metric]
             ratio = b / a if a != 0 else float("nan")
-            judged = direction(metric) != 0 and (metric.endswith("_share") or speeds)
+            judged = direction(metric) != 0 and (metric.endswith(("_share", "_ratio")) or speeds)
             gain = ratio if direction(metric) > 0 else 1 / ratio if ratio else float("nan")
             verdict = ""
             if judged and gain < 1 - threshold:

@@ -1,0 +1,55 @@
+"""What ./dev bench --against measures: the rows, with the flags of folio-bench, the formats in which a peer may run them
+(its best one counts), and the goals."""
+import dataclasses
+
+SHARES = {"decode": "bandwidth_share", "prefill": "peak_share"}
+SPEEDS = {"decode": "decode_tokens_per_s", "prefill": "prefill_tokens_per_s"}
+PREFILL_TOKENS = 512
+DECODE_TOKENS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    name: str
+    what: str  # decode or prefill
+    weights: str  # --weight_dtype of folio-bench
+    formats: tuple  # of the peers' weights, as the files of gguf_models.py have them
+    depth: int = 0
+    strategy: str = "full"
+    caches: tuple = ("f16",)  # of the peers' keys and values
+    ratio: float = None  # goal: to the better peer
+    share: float = None  # goal: of the plain read, or of the fp32 peak
+
+    def folio_flags(self):
+        tokens = (["--prefill_tokens=0", f"--decode_tokens={DECODE_TOKENS}", "--rounds=3"] if self.what == "decode" else
+                  [f"--prefill_tokens={PREFILL_TOKENS}", "--decode_tokens=1", "--rounds=1"])
+        return [f"--strategies={self.strategy}", f"--depths={self.depth}", f"--weight_dtype={self.weights}", *tokens]
+
+    def case(self):
+        return {"row": self.name, "strategy": self.strategy, "depth": self.depth, "weights": self.weights}
+
+    def goal(self):
+        parts = []
+        if self.ratio is not None:
+            parts.append(f"{self.ratio:g} x the peer")
+        if self.share is not None:
+            parts.append(f"{self.share:g} of {'the read' if self.what == 'decode' else 'fp32'}")
+        return ", ".join(parts) or "-"
+
+
+WIDE = ("bf16", "f16")
+BOTH_CACHES = ("f16", "q8_0")
+ROWS = [
+    Row("decode-bf16", "decode", "bf16", WIDE, ratio=1.0, share=0.95),
+    Row("decode-int8", "decode", "int8", ("q8_0",), ratio=1.1, share=0.90),
+    Row("decode-int4", "decode", "int4", ("q4_0",), ratio=1.15, share=0.85),
+    Row("decode-2k", "decode", "bf16", WIDE, depth=2_048),
+    Row("decode-8k", "decode", "bf16", WIDE, depth=8_192),
+    Row("decode-32k", "decode", "bf16", WIDE, depth=32_768, ratio=2.2, share=0.85),
+    Row("long-heads-32k", "decode", "int4", ("q4_0",), depth=32_768, strategy="long_heads", caches=BOTH_CACHES, ratio=3.5),
+    Row("long-heads-128k", "decode", "int4", ("q4_0",), depth=131_072, strategy="long_heads", caches=BOTH_CACHES, ratio=10),
+    # With a matrix unit the goals are 0.50 of its peak and 5 x the peer; folio-bench measures multiply-adds of fp32.
+    Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70),
+    Row("prefill-int8", "prefill", "int8", ("q8_0",), ratio=3),
+    Row("prefill-int4", "prefill", "int4", ("q4_0",), ratio=3),
+]
