@@ -16,6 +16,7 @@ import estimate  # noqa: E402
 import larger  # noqa: E402
 import model  # noqa: E402
 import policy  # noqa: E402
+import resident  # noqa: E402
 import restart  # noqa: E402
 import save  # noqa: E402
 import stream  # noqa: E402
@@ -23,7 +24,8 @@ import synthetic  # noqa: E402
 
 ROWS = {"larger": larger.measure, "stream": stream.measure, "cold": synthetic.measure_cold,
         "beyond": synthetic.measure_beyond, "policy": policy.measure, "restart": restart.measure,
-        "save": save.measure, "crash": crash.measure, "model": model.measure, "estimate": estimate.measure}
+        "save": save.measure, "crash": crash.measure, "model": model.measure, "estimate": estimate.measure,
+        "resident": resident.measure}
 
 
 def main():
