@@ -1,6 +1,6 @@
 """The peers' llama-bench: which there are, and tokens per second of a row in one of the formats in which they may run it.
 
-A peer reads a prompt of the whole depth before it decodes there, which takes it half an hour at 32k. So its time of a token
+A peer reads a prompt of the whole depth before it decodes there, which takes it many minutes at 32k. So its time of a token
 at more than DIRECT tokens is put together: that of the whole model at depth 0, and what attention adds in a model of the
 same shape with few layers, times the layers. Beyond MEASURED that grows on with its slope between SLOPE_FROM and MEASURED."""
 import dataclasses
@@ -12,7 +12,7 @@ import subprocess
 import gguf_models
 from rows import DECODE_TOKENS, PREFILL_TOKENS
 
-DIRECT, SLOPE_FROM, MEASURED = 2_048, 8_192, 32_768
+DIRECT, SLOPE_FROM, MEASURED = 2_048, 4_096, 16_384
 FEW_LAYERS_FORMAT = "q4_0"  # its attention is that of all formats, beside the least weights
 FEW_LAYERS_TOKENS = 64
 
