@@ -134,7 +134,9 @@ void DocumentTable::BeginLoading(const DocumentHandle& handle, std::shared_ptr<E
 void DocumentTable::LoadIfLeft(const DocumentHandle& handle) {
   if (keeper_ == nullptr || Find(handle) != nullptr || FindLoading(handle) != nullptr) return;
   const auto info = directory_->Get(handle);
-  if (!info.ok() || info->state != DocumentState::kUploading || info->saved_text_bytes == 0) return;
+  // Its state may be that of a call that this thread has not come to yet.
+  const bool goes_on = info.ok() && info->state != DocumentState::kFailed && !info->saved;
+  if (!goes_on || info->saved_text_bytes == 0) return;
   BeginLoading(handle, nullptr);
   FindLoading(handle)->paused = true;
 }

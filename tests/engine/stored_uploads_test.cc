@@ -312,5 +312,19 @@ TEST_F(StoredUploads, OneThatHasLeftMemoryComesBackWithWhatIsAppended) {
   EXPECT_EQ(Ask("book")->text(), expected);
 }
 
+TEST_F(StoredUploads, OneThatHasLeftMemoryCanBeFinishedAsItIs) {
+  options_.kv_disk_bytes = int64_t{10} << 20;
+  options_.kv_dir += " that is small";
+  Restart();
+  ASSERT_TRUE(engine_->FinishDocument(BeginAndLeave("first", "full")).ok());
+  const std::string expected = Ask("first")->text();
+  const DocumentHandle handle = BeginAndLeave("book", "full");
+  for (const char* id : {"a", "b", "c", "d"}) BeginAndLeave(id, "full");
+  ASSERT_EQ(Info("book").device_kv_bytes + Info("book").disk_kv_bytes, 0);
+  EXPECT_TRUE(engine_->FinishDocument(handle).ok());
+  EXPECT_EQ(Ask("book")->text(), expected);
+  EXPECT_TRUE(WaitUntilSaved("book").saved);
+}
+
 }  // namespace
 }  // namespace folio::test
