@@ -41,8 +41,11 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--weight-group", engine->weight_group,
                   "Inputs that share a scale, of int8 and int4 weights: 32, 64 or 128; 0: 32")
       ->check(CLI::IsMember({0, 32, 64, 128}));
-  app->add_option("--kv-dtype", engine->kv_dtype, "Numbers in the KV cache")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16"}));
+  app->add_option(
+         "--kv-dtype", engine->kv_dtype,
+         "Numbers in the KV cache; auto: fp32 beside fp32 weights, else bf16. int8 and int4 are "
+         "those of complete pages, and run on the CPU backend")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "int8", "int4"}));
   app->add_option("--kv-bytes,--kv-device-bytes", engine->kv_bytes,
                   "KV cache budget, like 8GiB; 0: 70 % of free memory, on a GPU 95 %")
       ->check(CLI::NonNegativeNumber)

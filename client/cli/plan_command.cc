@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -13,6 +14,9 @@
 
 namespace folio::cli {
 namespace {
+
+const std::map<std::string, int> kKvBits = {
+    {"fp32", 32}, {"bf16", 16}, {"fp16", 16}, {"int8", 8}, {"int4", 4}};
 
 struct PlanFlags {
   std::string model;
@@ -76,7 +80,7 @@ absl::Status Plan(const PlanFlags& flags, Invocation& invocation) {
   plan::PlanRequest request;
   request.target_tokens =
       flags.tokens > 0 ? flags.tokens : int64_t{8} * config->shape.trained_length;
-  request.kv_element_bytes = flags.kv_dtype == "fp32" ? 4 : 2;
+  request.kv_bits = kKvBits.at(flags.kv_dtype);
   request.kv_budget_bytes = flags.kv_bytes;
   if (!flags.position.empty()) {
     const auto position = client::ParsePosition(flags.position);
@@ -103,8 +107,8 @@ Command AddPlanCommand(CLI::App& root) {
   app->add_option("model", flags->model, "Directory with a config.json")->required();
   app->add_option("--tokens", flags->tokens, "Length of the text (default: 8 trained lengths)")
       ->check(CLI::PositiveNumber);
-  app->add_option("--kv-dtype", flags->kv_dtype, "bf16, fp16 or fp32")
-      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}))
+  app->add_option("--kv-dtype", flags->kv_dtype, "bf16, fp16, fp32, int8 or int4")
+      ->check(CLI::IsMember(kKvBits))
       ->capture_default_str();
   app->add_option("--kv-bytes", flags->kv_bytes, "Memory for keys and values, like 8GiB")
       ->check(CLI::PositiveNumber)

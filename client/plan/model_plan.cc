@@ -18,7 +18,20 @@ int64_t SummaryBytes(const ModelShape& shape, int64_t tokens) {
   return tokens / chunk * shape.num_layers * shape.num_heads * shape.head_dim * 4;
 }
 
-std::vector<KvNeed> Needs(const ModelShape& shape, int64_t bytes_per_token, int64_t target) {
+// Of a page of integers, unless the trained length is very short.
+constexpr int kPageTokens = 64;
+
+int64_t BytesPerToken(const ModelShape& shape, int kv_bits) {
+  const int64_t key_dim = shape.paired_keys ? shape.head_dim / 2 : shape.head_dim;
+  const int64_t scale_bytes = kv_bits < 16 ? 4 + 4 * key_dim / kPageTokens : 0;
+  return int64_t{shape.num_layers} * shape.num_kv_heads *
+         ((key_dim + shape.head_dim) * kv_bits / 8 + scale_bytes);
+}
+
+std::vector<KvNeed> Needs(const ModelShape& shape, int kv_bits, int64_t target) {
+  const int64_t bytes_per_token = BytesPerToken(shape, kv_bits);
+  // Pages of a window stay wide.
+  const int64_t wide_bytes = BytesPerToken(shape, std::max(kv_bits, 16));
   const int64_t trained = shape.trained_length;
   std::vector<KvNeed> needs;
   for (const int64_t tokens : {trained, target}) {
@@ -26,7 +39,7 @@ std::vector<KvNeed> Needs(const ModelShape& shape, int64_t bytes_per_token, int6
     const int64_t sinks = tokens > trained ? kSinks : 0;
     needs.push_back({"full", tokens, tokens * bytes_per_token});
     needs.push_back({"long_heads", tokens, tokens * bytes_per_token + SummaryBytes(shape, tokens)});
-    needs.push_back({"lm_infinite", tokens, (bounded + sinks) * bytes_per_token});
+    needs.push_back({"lm_infinite", tokens, (bounded + sinks) * wide_bytes});
     if (target == trained) break;
   }
   return needs;
@@ -106,10 +119,8 @@ ModelPlan PlanModel(const ModelConfig& config, const PlanRequest& request) {
     plan.required_base_of_dimension =
         RequiredBaseOfCriticalDimension(rope.rotary_dim, rope.base, length, target);
   }
-  const int64_t key_dim = shape.paired_keys ? shape.head_dim / 2 : shape.head_dim;
-  plan.kv_bytes_per_token = int64_t{shape.num_layers} * shape.num_kv_heads *
-                            (key_dim + shape.head_dim) * request.kv_element_bytes;
-  plan.needs = Needs(shape, plan.kv_bytes_per_token, request.target_tokens);
+  plan.kv_bytes_per_token = BytesPerToken(shape, request.kv_bits);
+  plan.needs = Needs(shape, request.kv_bits, request.target_tokens);
   Recommend(config, request, &plan);
   Warn(config, request, &plan);
   return plan;

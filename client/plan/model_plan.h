@@ -36,8 +36,9 @@ struct ModelPlan {
 
 struct PlanRequest {
   int64_t target_tokens = 0;
-  // Of one key or value: 2 for fp16 and bf16, 4 for fp32.
-  int kv_element_bytes = 2;
+  // Of a number of the cache: 16 for fp16 and bf16, 32 for fp32, 8 and 4 for integers, which have
+  // fp32 scales beside them: one per value, and one per channel of the keys of a page.
+  int kv_bits = 16;
   // Memory for the cache; 0: not known.
   int64_t kv_budget_bytes = 0;
   // Parameters of a position scheme that is considered; an empty name: none.

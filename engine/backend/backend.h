@@ -128,6 +128,9 @@ class Backend {
                                                                    uint64_t seed, float deviation,
                                                                    const WeightFormat& format) = 0;
 
+  // Whether complete pages of the cache may be integers (KvGeometry::sealed_bits).
+  virtual bool seals_pages() const { return false; }
+
   // Must be called once before the attention verbs. Errors: INVALID_ARGUMENT for an unusable
   // geometry.
   virtual absl::Status SetupAttention(const AttentionSetup& setup) = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -31,7 +32,7 @@ void ReleaseAll(Frames* pool, std::vector<FrameId>* frames) {
   frames->clear();
 }
 
-// Tokens whose pages are complete together: chunks are summarised from their keys.
+// Tokens whose pages are complete together.
 int64_t SealedTogether(const AttentionPlan& plan, int64_t page_tokens) {
   return plan.selection.enabled() ? plan.selection.chunk_tokens : page_tokens;
 }
@@ -48,8 +49,30 @@ absl::StatusOr<std::unique_ptr<KvStore>> KvStore::Create(const KvGeometry& geome
     return store;
   }
   FOLIO_RETURN_IF_ERROR(store->CreatePools(memory, memory_bytes, memory_bytes));
-  if (tiers.home != nullptr) FOLIO_RETURN_IF_ERROR(store->CreateTiers(memory, tiers));
+  if (tiers.home != nullptr) {
+    FOLIO_RETURN_IF_ERROR(store->CreateTiers(memory, tiers));
+  } else if (geometry.sealed_bits != 0) {
+    FOLIO_RETURN_IF_ERROR(store->CreateSealed(memory, tiers.step_tokens));
+  }
   return store;
+}
+
+absl::Status KvStore::CreateSealed(Memory* memory, int step_tokens) {
+  const int64_t step_bytes = (CeilDiv(step_tokens, geometry_.page_tokens) + 1) * open_bytes();
+  page_bytes_ = FramePool::RoundedBytes(geometry_.sealed_frame_bytes());
+  capacity_bytes_ = memory_bytes_ - step_bytes;
+  if (capacity_bytes_ < page_bytes_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the KV budget of ", memory_bytes_, " bytes holds not even one step: ", step_bytes,
+        " bytes of pages that are written, and a page of ", page_bytes_,
+        "; raise --kv-bytes or lower --step-tokens"));
+  }
+  const int64_t max_pages = capacity_bytes_ / page_bytes_;
+  FOLIO_ASSIGN_OR_RETURN(sealed_,
+                         FramePool::Create(memory, geometry_.sealed_frame_bytes(), max_pages));
+  sealing_ = std::make_unique<SealingPages>(frames_.get(), sealed_.get(), max_pages);
+  pages_ = sealing_.get();
+  return absl::OkStatus();
 }
 
 absl::Status KvStore::CreatePools(Memory* memory, int64_t frame_bytes, int64_t paged_bytes) {
@@ -72,10 +95,11 @@ absl::Status KvStore::CreatePools(Memory* memory, int64_t frame_bytes, int64_t p
 }
 
 absl::Status KvStore::CreateTiers(Memory* memory, const KvTiers& tiers) {
-  const int64_t slot_bytes = FramePool::RoundedBytes(geometry_.slice_bytes());
+  const int64_t slot_bytes = FramePool::RoundedBytes(geometry_.sealed_slice_bytes());
   const int num_slices = geometry_.num_slices();
   page_bytes_ = slot_bytes * num_slices;
-  const int64_t step_bytes = (CeilDiv(tiers.step_tokens, geometry_.page_tokens) + 1) * page_bytes_;
+  const int64_t step_bytes =
+      (CeilDiv(tiers.step_tokens, geometry_.page_tokens) + 1) * (page_bytes_ + open_bytes());
   holdable_bytes_ = memory_bytes_ - step_bytes - 2 * kLeastWave * slot_bytes;
   const int64_t max_frames = tiers.home_bytes / page_bytes_;
   if (holdable_bytes_ < page_bytes_) {
@@ -96,6 +120,10 @@ absl::Status KvStore::CreateTiers(Memory* memory, const KvTiers& tiers) {
   mover_ =
       std::make_unique<TierMover>(slots_.get(), tiered_.get(), tiers.home, geometry_.num_kv_heads);
   pages_ = tiered_.get();
+  if (geometry_.sealed_bits != 0) {
+    sealing_ = std::make_unique<SealingPages>(frames_.get(), tiered_.get(), max_frames);
+    pages_ = sealing_.get();
+  }
   capacity_bytes_ = max_frames * page_bytes_;
   return absl::OkStatus();
 }
@@ -150,10 +178,12 @@ int64_t KvStore::SummaryPoolBytes(const KvGeometry& geometry, int64_t capacity_b
 int64_t KvStore::Charge(const Needs& needs) const {
   const int64_t summary_bytes = needs.summaries * summaries_->frame_bytes();
   const bool own_pool = num_summary_frames_ > 0;
-  int64_t bytes = (needs.pages + needs.frames) * page_bytes_ + (own_pool ? 0 : summary_bytes);
-  if (tiered()) {
-    const int64_t held = needs.open_pages * page_bytes_ + needs.frames * frames_->frame_bytes() +
+  // What is not a page that may leave memory.
+  const int64_t beside = needs.open_pages * open_bytes() + needs.frames * frames_->frame_bytes() +
                          (own_pool ? 0 : summary_bytes);
+  int64_t bytes = needs.pages * page_bytes_ + beside;
+  if (tiered()) {
+    const int64_t held = needs.open_pages * page_bytes_ + beside;
     const double share =
         static_cast<double>(capacity_bytes_) / static_cast<double>(holdable_bytes_);
     bytes = std::max(needs.pages * page_bytes_,
@@ -163,11 +193,21 @@ int64_t KvStore::Charge(const Needs& needs) const {
   return std::max(bytes, needs.summaries * (capacity_bytes_ / num_summary_frames_ + 1));
 }
 
+// What completes pages that several sequences share writes them anew, each for itself.
+int64_t KvStore::NumSharedPages(const AttentionPlan& plan, int64_t shared_tokens,
+                                int64_t total_tokens) const {
+  const int page = geometry_.page_tokens;
+  const int64_t open = FirstOpenToken(plan, page, shared_tokens);
+  const bool completes = seals() && plan.retention.window_tokens == kUnbounded &&
+                         FirstOpenToken(plan, page, total_tokens) > open;
+  return (completes ? open : shared_tokens) / page;
+}
+
 int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, int64_t step_tokens,
                              int64_t shared_tokens) const {
   const int64_t page = geometry_.page_tokens;
   Needs needs;
-  needs.pages = CeilDiv(total_tokens, page) - shared_tokens / page;
+  needs.pages = CeilDiv(total_tokens, page) - NumSharedPages(plan, shared_tokens, total_tokens);
   // Those of the unfinished chunk, and the one behind it that a step has begun.
   needs.open_pages = std::min(needs.pages, CeilDiv(SealedTogether(plan, page), page) + 1);
   if (plan.retention.window_tokens != kUnbounded) {
@@ -176,6 +216,10 @@ int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, in
     needs.open_pages = needs.pages;
   }
   needs.frames = CeilDiv(std::min<int64_t>(plan.retention.num_sinks, total_tokens), page);
+  if (HasWidePages(plan)) {
+    needs.frames += std::exchange(needs.pages, 0);
+    needs.open_pages = 0;
+  }
   if (!plan.selection.enabled()) return Charge(needs);
   const int64_t chunk = plan.selection.chunk_tokens;
   if (NeedsQueries(plan.selection.scorer)) {
@@ -230,12 +274,13 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
                              SequenceKv* kv) {
   const int64_t page = geometry_.page_tokens;
   const int64_t total = num_tokens + num_new;
+  kv->wide_pages = HasWidePages(plan);
   FOLIO_RETURN_IF_ERROR(ExtendFrames(plan, num_tokens, num_new, kv));
+  const int64_t first_written = NumSharedPages(plan, num_tokens, total) - kv->first_page;
+  const int64_t num_pages = CeilDiv(total, page) - kv->first_page;
   // First: pages find what those have left of the memory.
-  FitSlots();
-  const int64_t first_written = num_tokens / page - kv->first_page;
-  FOLIO_RETURN_IF_ERROR(
-      GrowPrivate(pages_, CeilDiv(total, page) - kv->first_page, first_written, &kv->pages));
+  FitSlots((num_pages - std::max<int64_t>(0, first_written)) * open_bytes());
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(PagesOf(*kv), num_pages, first_written, &kv->pages));
   kv->num_shared_pages = std::min(kv->num_shared_pages, first_written);
   return absl::OkStatus();
 }
@@ -261,9 +306,9 @@ absl::Status KvStore::ExtendFrames(const AttentionPlan& plan, int64_t num_tokens
                      frames * (num_tokens / chunk / kTile), &kv->summaries);
 }
 
-void KvStore::FitSlots() {
+void KvStore::FitSlots(int64_t frame_bytes) {
   if (tiered_ == nullptr) return;
-  const int64_t held = frames_->used_bytes() + summaries_->used_bytes();
+  const int64_t held = frames_->used_bytes() + summaries_->used_bytes() + frame_bytes;
   bool tried = false;
   do {
     slots_->SetLimit((memory_bytes_ - held) / slots_->slot_bytes());
@@ -276,8 +321,7 @@ CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) con
   layout.page_tokens = geometry_.page_tokens;
   layout.end_page = CeilDiv(num_tokens, page);
   if (plan.retention.window_tokens == kUnbounded) {
-    const int64_t together = SealedTogether(plan, page);
-    layout.open_page = num_tokens / together * together / page;
+    layout.open_page = FirstOpenToken(plan, geometry_.page_tokens, num_tokens) / page;
   } else {
     layout.first_page = std::max<int64_t>(0, num_tokens - plan.retention.window_tokens + 1) / page;
     layout.open_page = layout.first_page;
@@ -299,6 +343,7 @@ absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, Ado
                               SequenceKv* kv) {
   const CacheLayout layout = LayoutOf(plan, num_tokens);
   absl::Cleanup give_back = [&] { Release(kv); };
+  kv->wide_pages = HasWidePages(plan);
   kv->pages.reserve(layout.end_page - layout.first_page);
   kv->first_page = kv->open_page = layout.first_page;
   for (; kv->open_page < layout.open_page; ++kv->open_page) {
@@ -313,16 +358,16 @@ absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, Ado
                                     layout.num_pending_queries, &kv->pending_queries));
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(summaries_.get(), layout.num_summaries, layout.num_summaries, &kv->summaries));
-  FitSlots();
+  FitSlots((layout.end_page - layout.open_page) * open_bytes());
   const int64_t num_pages = layout.end_page - layout.first_page;
-  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_, num_pages, num_pages, &kv->pages));
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(PagesOf(*kv), num_pages, num_pages, &kv->pages));
   std::move(give_back).Cancel();
   return absl::OkStatus();
 }
 
 // A window's pages are few, and gone before they would be read again.
 void KvStore::Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv) {
-  if (!tiered() || plan.retention.window_tokens != kUnbounded) return;
+  if ((!tiered() && !seals()) || plan.retention.window_tokens != kUnbounded) return;
   const int64_t end = LayoutOf(plan, num_tokens).open_page;
   if (kv->open_page >= end) return;
   if (kv->run == 0) kv->run = ++next_run_;
@@ -339,7 +384,7 @@ void KvStore::EndStep() {
 }
 
 bool KvStore::HasLostPages(const SequenceKv& kv) const {
-  if (!has_lost_pages()) return false;
+  if (!has_lost_pages() || kv.wide_pages) return false;
   return std::any_of(kv.pages.begin(), kv.pages.end(),
                      [&](FrameId id) { return tiered_->IsLost(id); });
 }
@@ -352,7 +397,7 @@ void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv*
   const int64_t num_drop =
       std::min<int64_t>(keep_from - kv->first_page, static_cast<int64_t>(kv->pages.size()));
   if (num_drop <= 0) return;
-  for (int64_t i = 0; i < num_drop; ++i) pages_->Release(kv->pages[i], true);
+  for (int64_t i = 0; i < num_drop; ++i) PagesOf(*kv)->Release(kv->pages[i], true);
   kv->pages.erase(kv->pages.begin(), kv->pages.begin() + num_drop);
   kv->first_page += num_drop;
   kv->open_page = kv->first_page;
@@ -363,7 +408,7 @@ SequenceKv KvStore::Fork(const SequenceKv& kv) {
   SequenceKv fork = kv;
   fork.run = 0;
   int64_t page = kv.first_page;
-  for (const FrameId id : kv.pages) pages_->AddRef(id, page++ >= kv.open_page);
+  for (const FrameId id : kv.pages) PagesOf(kv)->AddRef(id, page++ >= kv.open_page);
   AddRefs(frames_.get(), kv.sinks);
   AddRefs(frames_.get(), kv.pending_queries);
   AddRefs(summaries_.get(), kv.summaries);
@@ -373,7 +418,7 @@ SequenceKv KvStore::Fork(const SequenceKv& kv) {
 
 void KvStore::Release(SequenceKv* kv) {
   int64_t page = kv->first_page;
-  for (const FrameId id : kv->pages) pages_->Release(id, page++ >= kv->open_page);
+  for (const FrameId id : kv->pages) PagesOf(*kv)->Release(id, page++ >= kv->open_page);
   ReleaseAll(frames_.get(), &kv->sinks);
   ReleaseAll(frames_.get(), &kv->pending_queries);
   ReleaseAll(summaries_.get(), &kv->summaries);
@@ -383,9 +428,10 @@ void KvStore::Release(SequenceKv* kv) {
 
 SliceMemory KvStore::page_memory() const {
   if (tiered_ == nullptr) {
-    return {.base = frames_->memory().base,
-            .frame_bytes = frames_->frame_bytes(),
-            .slice_bytes = geometry_.slice_bytes()};
+    const FramePool& pool = seals() ? *sealed_ : *frames_;
+    return {.base = pool.memory().base,
+            .frame_bytes = pool.frame_bytes(),
+            .slice_bytes = geometry_.sealed_slice_bytes()};
   }
   return {.base = slots_->base(),
           .slice_bytes = slots_->slot_bytes(),

@@ -10,6 +10,7 @@
 #include "engine/kv/frame_pool.h"
 #include "engine/kv/hosted_pages.h"
 #include "engine/kv/page_home.h"
+#include "engine/kv/sealing_pages.h"
 #include "engine/kv/slot_cache.h"
 #include "engine/kv/tier_mover.h"
 #include "engine/kv/tiered_pages.h"
@@ -22,6 +23,8 @@ namespace folio {
 struct SequenceKv {
   int64_t first_page = 0;  // logical index of pages[0]
   std::vector<FrameId> pages;
+  // Pages are never sealed where others are: they are frames like sinks.
+  bool wide_pages = false;
   // Pages from this one on are open: written, or read otherwise than by attention.
   int64_t open_page = 0;
   // Of the home of pages: they follow each other there.
@@ -73,7 +76,8 @@ struct KvTiers {
   PageHome* home = nullptr;
   HostTier* host = nullptr;
   int64_t home_bytes = 0;
-  int step_tokens = 0;  // rows of a step, at most
+  // Rows of a step, at most; to be said also where there is no tier, but pages are sealed.
+  int step_tokens = 0;
 };
 
 // Owns the frames of the KV cache and of the chunk summaries, under one byte budget that is
@@ -81,7 +85,8 @@ struct KvTiers {
 // queries are frames of one pool, summaries of another; nothing of a sequence lies outside of them.
 // With a second tier pages lie there, and in memory as far as its budget goes beside what cannot
 // leave it: on a device, one part of the budget is for what stays, the other for the device's cache
-// of slices. The only place where frames are allocated, shared, copied and freed. Engine thread
+// of slices. Where complete pages are integers they are frames of a third pool, or slices of their
+// own size. The only place where frames are allocated, shared, copied and freed. Engine thread
 // only, except the const functions of the geometry.
 class KvStore {
  public:
@@ -166,8 +171,18 @@ class KvStore {
   const KvGeometry& geometry() const { return geometry_; }
   SliceMemory page_memory() const;
   FrameMemory frame_memory() const { return frames_->memory(); }
-  // HostedPages::places; null: each page lies in the frame of its number.
-  const FrameId* page_places() const { return hosted_ ? hosted_->places() : nullptr; }
+  // HostedPages::places, or SealingPages::open_frames; null: each page lies in the frame of its
+  // number.
+  const FrameId* page_places() const {
+    if (sealing_ != nullptr) return sealing_->open_frames();
+    return hosted_ ? hosted_->places() : nullptr;
+  }
+  // Whether complete pages are integers, and open ones in frames of their own.
+  bool seals() const { return sealing_ != nullptr; }
+  // The frame of an open page of `kv`. REQUIRES: seals().
+  FrameId OpenFrameOf(const SequenceKv& kv, FrameId page) const {
+    return kv.wide_pages ? page : sealing_->open_frames()[page];
+  }
   // Null: the home is not the host's memory.
   HostTier* host_tier() const { return host_tier_; }
   // Where frames and pages lie that have not left it.
@@ -199,6 +214,7 @@ class KvStore {
         capacity_bytes_(memory_bytes) {}
   // Frames take frame_bytes; summaries stand for pages of paged_bytes.
   absl::Status CreatePools(Memory* memory, int64_t frame_bytes, int64_t paged_bytes);
+  absl::Status CreateSealed(Memory* memory, int step_tokens);
   absl::Status CreateTiers(Memory* memory, const KvTiers& tiers);
   absl::Status CreateHosted(Memory* memory, const KvTiers& tiers);
 
@@ -211,6 +227,7 @@ class KvStore {
     int64_t pages = 0;
     int64_t shared_pages = 0;  // the first of them
     int64_t sealed_pages = 0;
+    bool wide_pages = false;
     int64_t sinks = 0;
     int64_t summaries = 0;
     int64_t pending_queries = 0;
@@ -231,8 +248,18 @@ class KvStore {
   };
   // What they count against the budget.
   int64_t Charge(const Needs& needs) const;
-  // Slots get what is left of the memory.
-  void FitSlots();
+  // SequenceKv::wide_pages: a window has few, and those of its middle would soon be gone.
+  bool HasWidePages(const AttentionPlan& plan) const {
+    return seals() && plan.retention.window_tokens != kUnbounded;
+  }
+  Frames* PagesOf(const SequenceKv& kv) { return kv.wide_pages ? frames_.get() : pages_; }
+  // What an open page takes beside its place among the sealed ones.
+  int64_t open_bytes() const { return geometry_.sealed_bits == 0 ? 0 : frames_->frame_bytes(); }
+  // Pages that a sequence of total_tokens has in common with that of its first shared_tokens.
+  int64_t NumSharedPages(const AttentionPlan& plan, int64_t shared_tokens,
+                         int64_t total_tokens) const;
+  // Slots get what is left of the memory, and of frames that will be taken before the next call.
+  void FitSlots(int64_t frame_bytes = 0);
 
   const KvGeometry geometry_;
   const PendingRows pending_rows_;
@@ -253,7 +280,9 @@ class KvStore {
   std::unique_ptr<TierMover> mover_;
   HostTier* host_tier_ = nullptr;
   std::unique_ptr<HostedPages> hosted_;
-  Frames* pages_ = nullptr;  // tiered_, hosted_ or frames_
+  std::unique_ptr<FramePool> sealed_;
+  std::unique_ptr<SealingPages> sealing_;
+  Frames* pages_ = nullptr;  // sealing_, tiered_, hosted_ or frames_
 };
 
 }  // namespace folio

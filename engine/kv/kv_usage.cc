@@ -6,7 +6,8 @@
 namespace folio {
 
 int64_t KvStore::used_page_bytes() const {
-  return frames_->used_bytes() + (slots_ ? slots_->used_slots() * slots_->slot_bytes() : 0);
+  return frames_->used_bytes() + (sealed_ ? sealed_->used_bytes() : 0) +
+         (slots_ ? slots_->used_slots() * slots_->slot_bytes() : 0);
 }
 
 int64_t KvStore::used_home_bytes() const {
@@ -34,19 +35,23 @@ KvFootprint KvStore::FootprintOf(const FrameCounts& frames) const {
   const int64_t num_home =
       tiered() ? std::clamp<int64_t>(frames.sealed_pages - frames.shared_pages, 0, num_own) : 0;
   const int64_t home_bytes = num_home * page_bytes_;
-  return {
-      .device_bytes = (num_own - num_home) * page_bytes_ + frames.sinks * frames_->frame_bytes(),
-      .host_bytes = hosted_ != nullptr ? home_bytes : 0,
-      .disk_bytes = tiered_ != nullptr ? home_bytes : 0,
-      .shared_bytes = frames.shared_pages * page_bytes_,
-      .summary_bytes = frames.summaries * summaries_->frame_bytes() +
-                       frames.pending_queries * frames_->frame_bytes()};
+  const int64_t num_open = frames.pages - std::max(frames.shared_pages, frames.sealed_pages);
+  const int64_t page_bytes = frames.wide_pages ? open_bytes() : page_bytes_;
+  const int64_t beside = frames.wide_pages ? 0 : num_open * open_bytes();
+  return {.device_bytes =
+              (num_own - num_home) * page_bytes + beside + frames.sinks * frames_->frame_bytes(),
+          .host_bytes = hosted_ != nullptr ? home_bytes : 0,
+          .disk_bytes = tiered_ != nullptr ? home_bytes : 0,
+          .shared_bytes = frames.shared_pages * page_bytes,
+          .summary_bytes = frames.summaries * summaries_->frame_bytes() +
+                           frames.pending_queries * frames_->frame_bytes()};
 }
 
 KvFootprint KvStore::FootprintOf(const SequenceKv& kv) const {
   return FootprintOf(FrameCounts{.pages = std::ssize(kv.pages),
                                  .shared_pages = kv.num_shared_pages,
                                  .sealed_pages = kv.open_page - kv.first_page,
+                                 .wide_pages = kv.wide_pages,
                                  .sinks = std::ssize(kv.sinks),
                                  .summaries = std::ssize(kv.summaries),
                                  .pending_queries = std::ssize(kv.pending_queries)});
@@ -57,10 +62,11 @@ KvFootprint KvStore::FootprintAt(const AttentionPlan& plan, int64_t num_tokens,
   const CacheLayout layout = LayoutOf(plan, num_tokens);
   const int64_t num_pages = layout.end_page - layout.first_page;
   // The page in which the fork goes on is its own.
-  const int64_t num_shared = shared_tokens / geometry_.page_tokens - layout.first_page;
+  const int64_t num_shared = NumSharedPages(plan, shared_tokens, num_tokens) - layout.first_page;
   return FootprintOf(FrameCounts{.pages = num_pages,
                                  .shared_pages = std::clamp<int64_t>(num_shared, 0, num_pages),
                                  .sealed_pages = layout.open_page - layout.first_page,
+                                 .wide_pages = HasWidePages(plan),
                                  .sinks = layout.num_sinks,
                                  .summaries = layout.num_summaries,
                                  .pending_queries = layout.num_pending_queries});

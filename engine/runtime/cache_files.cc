@@ -41,9 +41,16 @@ const std::vector<Frame>& FramesOfKind(const CacheImage& image, SegmentKind kind
     case SegmentKind::kPendingQueries:
       return image.pending_queries;
     case SegmentKind::kPages:
+    case SegmentKind::kOpenPages:
       break;
   }
   return image.pages;
+}
+
+// Of the frames of this kind: the first one that is in memory.
+int64_t FirstInMemory(const CacheImage& image, SegmentKind kind) {
+  const bool of_pages = kind == SegmentKind::kPages || kind == SegmentKind::kOpenPages;
+  return of_pages ? image.first_in_memory : 0;
 }
 
 SegmentShape ShapeOf(const CacheImage& image, SegmentKind kind, int64_t first, int64_t end) {
@@ -56,6 +63,9 @@ SegmentShape ShapeOf(const CacheImage& image, SegmentKind kind, int64_t first, i
   if (kind == SegmentKind::kPages) {
     shape.num_slices = geometry.num_slices();
     shape.slice_bytes = image.page_slice_bytes;
+  } else if (kind == SegmentKind::kOpenPages) {
+    shape.num_slices = geometry.num_slices();
+    shape.slice_bytes = image.open_slice_bytes();
   } else if (kind == SegmentKind::kSummaries) {
     shape.slice_bytes = geometry.summary_frame_bytes() / geometry.num_layers;
   } else {
@@ -106,8 +116,7 @@ absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, Se
                           DiskProgress* progress) {
   const int64_t begin = shape.first_page;
   const int64_t end = begin + shape.num_pages;
-  const bool of_pages = shape.kind == SegmentKind::kPages;
-  const int64_t first_in_memory = of_pages ? image.first_in_memory : 0;
+  const int64_t first_in_memory = FirstInMemory(image, shape.kind);
   const int64_t sealed_end = std::clamp(first_in_memory, begin, end);
   const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
   std::vector<std::byte> sealed(static_cast<size_t>((sealed_end - begin) * shape.slice_bytes));
@@ -128,7 +137,7 @@ absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, Se
 absl::Status ReadSegment(const Segment& segment, const CacheImage& image, DiskProgress* progress) {
   const SegmentShape& shape = segment.shape();
   const std::vector<Frame>& frames = FramesOfKind(image, shape.kind);
-  const int64_t first_in_memory = shape.kind == SegmentKind::kPages ? image.first_in_memory : 0;
+  const int64_t first_in_memory = FirstInMemory(image, shape.kind);
   const int64_t begin = std::max(shape.first_page, first_in_memory);
   const int64_t end = shape.first_page + shape.num_pages;
   std::vector<std::byte*> to;
@@ -164,7 +173,9 @@ void CacheImage::AddFrames(const KvStore& store, const SequenceKv& kv) {
     Frame& frame = pages.emplace_back(geometry.num_slices());
     const FrameId id = kv.pages[n - kv.first_page];
     for (int slice = 0; slice < geometry.num_slices(); ++slice) {
-      frame[slice] = memory.Slice(id, slice);
+      frame[slice] = store.seals() ? store.frame_memory().Frame(store.OpenFrameOf(kv, id)) +
+                                         slice * open_slice_bytes()
+                                   : memory.Slice(id, slice);
     }
   }
   const int layers = geometry.num_layers;
@@ -241,7 +252,7 @@ void CacheImage::CopyWhatChanges() {
     size_t part_bytes;
   };
   const auto frame_part = static_cast<size_t>(geometry.frame_bytes() / layers);
-  const Part parts[] = {{&pages, 0, static_cast<size_t>(page_slice_bytes)},
+  const Part parts[] = {{&pages, 0, static_cast<size_t>(open_slice_bytes())},
                         {&sinks, 0, frame_part},
                         {&pending_queries, 0, frame_part},
                         {&summaries, static_cast<size_t>(layout.open_summary),
@@ -280,7 +291,9 @@ std::vector<ContentKey> SegmentKeys(const Fingerprint& model, std::string_view a
 std::vector<SegmentShape> SegmentShapes(const CacheImage& image) {
   const CacheLayout& layout = image.layout;
   std::vector<SegmentShape> shapes;
-  AddShapes(image, SegmentKind::kPages, layout.first_page, layout.end_page, &shapes);
+  const int64_t end = image.geometry.sealed_bits == 0 ? layout.end_page : layout.open_page;
+  AddShapes(image, SegmentKind::kPages, layout.first_page, end, &shapes);
+  AddShapes(image, SegmentKind::kOpenPages, end, layout.end_page, &shapes);
   AddShapes(image, SegmentKind::kSinks, 0, layout.num_sinks, &shapes);
   AddShapes(image, SegmentKind::kPendingQueries, 0, layout.num_pending_queries, &shapes);
   AddShapes(image, SegmentKind::kSummaries, 0, layout.num_summaries, &shapes);
@@ -296,9 +309,7 @@ int64_t CacheFileBytes(const CacheImage& image) {
 int64_t BytesBesideSealedPages(const CacheImage& image) {
   int64_t bytes = 0;
   for (const SegmentShape& shape : SegmentShapes(image)) {
-    const bool of_pages = shape.kind == SegmentKind::kPages;
-    const int64_t first =
-        of_pages ? std::max(shape.first_page, image.first_in_memory) : shape.first_page;
+    const int64_t first = std::max(shape.first_page, FirstInMemory(image, shape.kind));
     const int64_t num_pages = std::max<int64_t>(0, shape.first_page + shape.num_pages - first);
     bytes += num_pages * shape.num_slices * shape.slice_bytes;
   }

@@ -43,6 +43,10 @@ struct CacheImage {
   };
   std::vector<DeviceFrame> device_frames;
 
+  // Of a slice of an open page.
+  int64_t open_slice_bytes() const {
+    return geometry.sealed_bits == 0 ? page_slice_bytes : geometry.slice_bytes();
+  }
   // From now on the sequence may go on: what it would write is copied. Of a device nothing is left
   // to be copied once CopyFromDevice was called. Throws std::bad_alloc.
   void CopyWhatChanges();

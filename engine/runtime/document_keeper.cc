@@ -45,7 +45,7 @@ std::vector<int64_t> OffsetsOf(const Tokenizer& tokenizer, const std::vector<int
 class CopiedPage final : public PageFile {
  public:
   CopiedPage(const KvStore& store, FrameId frame)
-      : slice_bytes_(static_cast<size_t>(store.geometry().slice_bytes())) {
+      : slice_bytes_(static_cast<size_t>(store.geometry().sealed_slice_bytes())) {
     const SliceMemory memory = store.page_memory();
     const int num_slices = store.geometry().num_slices();
     bytes_.reserve(num_slices * slice_bytes_);

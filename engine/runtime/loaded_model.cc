@@ -76,15 +76,30 @@ absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& s
   return options.page_tokens;
 }
 
-absl::StatusOr<DType> KvDType(const EngineOptions& options, const WeightPrecision& weights) {
-  if (options.kv_dtype == "fp32") return DType::kF32;
-  if (options.kv_dtype == "bf16") return DType::kBf16;
-  if (options.kv_dtype == "auto") {
-    const bool wide = weights.dtype == DType::kF32 && !weights.integers();
-    return wide ? DType::kF32 : DType::kBf16;
+absl::StatusOr<KvGeometry> CacheGeometry(const EngineOptions& options, const LoadedModel& model) {
+  const ModelShape& shape = model.config.shape;
+  const WeightPrecision& weights = model.precision;
+  FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
+  KvGeometry geometry = KvGeometry::Make(shape, page_tokens, DType::kBf16);
+  if (options.kv_dtype == "bf16") return geometry;
+  if (options.kv_dtype == "int8" || options.kv_dtype == "int4") {
+    if (!model.backend->seals_pages()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kv_dtype is '", options.kv_dtype,
+                       "', which runs on the CPU backend; this one has fp32 "
+                       "and bf16"));
+    }
+    geometry.sealed_bits = options.kv_dtype == "int8" ? 8 : 4;
+    return geometry;
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("kv_dtype is '", options.kv_dtype, "', must be auto, fp32 or bf16"));
+  const bool wide = weights.dtype == DType::kF32 && !weights.integers();
+  if (options.kv_dtype == "fp32" || (options.kv_dtype == "auto" && wide)) {
+    geometry.dtype = DType::kF32;
+  } else if (options.kv_dtype != "auto") {
+    return absl::InvalidArgumentError(absl::StrCat("kv_dtype is '", options.kv_dtype,
+                                                   "', must be auto, fp32, bf16, int8 or int4"));
+  }
+  return geometry;
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const EngineOptions& options) {
@@ -128,10 +143,8 @@ struct CachePlan {
 absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const LoadedModel& model) {
   const ModelShape& shape = model.config.shape;
   FOLIO_RETURN_IF_ERROR(CheckTiers(options, model.backend.get()));
-  FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
-  FOLIO_ASSIGN_OR_RETURN(const DType kv_dtype, KvDType(options, model.precision));
   CachePlan plan;
-  plan.geometry = KvGeometry::Make(shape, page_tokens, kv_dtype);
+  FOLIO_ASSIGN_OR_RETURN(plan.geometry, CacheGeometry(options, model));
   const int64_t max_inputs =
       std::max({shape.hidden_size, shape.intermediate_size, shape.num_heads * shape.head_dim});
   MemoryPlanInputs inputs;
@@ -176,7 +189,7 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
       .vocab_size = model->config.shape.vocab_size,
   }));
   model->info.page_tokens = plan.geometry.page_tokens;
-  model->info.kv_dtype = DTypeName(plan.geometry.dtype);
+  model->info.kv_dtype = plan.geometry.dtype_name();
   model->info.kv_capacity_bytes = model->store->capacity_bytes();
   model->info.memory_plan = plan.memory.ToString();
   return absl::OkStatus();

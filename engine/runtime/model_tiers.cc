@@ -46,7 +46,7 @@ Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
                              .tokenizer = identity.tokenizer,
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
-                             .kv_dtype = geometry.dtype,
+                             .kv_dtype = geometry.dtype_name(),
                              .weights = precision.name()};
   identity.model = content.MakeFingerprint();
   return identity;
@@ -80,12 +80,12 @@ absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometr
                    .home_bytes = options.kv_host_bytes,
                    .step_tokens = step_tokens};
   }
-  if (options.kv_dir.empty()) return KvTiers{};
+  if (options.kv_dir.empty()) return KvTiers{.step_tokens = step_tokens};
   FOLIO_ASSIGN_OR_RETURN(
       model->home,
       SegmentHome::Create(model->files.get(), kPagesDirectory,
                           {.num_slices = geometry.num_slices(),
-                           .slice_bytes = FramePool::RoundedBytes(geometry.slice_bytes()),
+                           .slice_bytes = FramePool::RoundedBytes(geometry.sealed_slice_bytes()),
                            .read_deadline = options.read_deadline}));
   FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes,
                          DiskBytes(options.kv_dir, options.kv_disk_bytes, "--kv-disk-bytes"));

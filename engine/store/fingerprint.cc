@@ -42,7 +42,7 @@ Fingerprint ModelContent::MakeFingerprint() const {
     for (const uint64_t half : digest.hash) hash.Add(half);
   }
   hash.Add(static_cast<uint64_t>(page_tokens));
-  hash.Add(DTypeName(kv_dtype));
+  hash.Add(kv_dtype);
   hash.Add(weights);
   hash.Add(uint64_t{kSegmentVersion});
   return hash.Finish();

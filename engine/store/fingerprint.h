@@ -47,7 +47,7 @@ struct ModelContent {
   Fingerprint tokenizer;
   const TensorDigests& tensors;
   int page_tokens = 0;
-  DType kv_dtype = DType::kF32;
+  std::string kv_dtype;
   std::string weights;  // the numbers they are kept in, by name
 
   // Includes the version of the format of segments. Stored KV stays valid as long as it is the

@@ -17,8 +17,9 @@ namespace folio {
 inline constexpr uint32_t kSegmentVersion = 1;
 
 // What lies in a segment. The store does not look into it.
-enum class SegmentKind : uint8_t { kPages, kSinks, kSummaries, kPendingQueries };
-inline constexpr int kNumSegmentKinds = 4;
+// kOpenPages: pages that are not complete, where those lie otherwise; else they are kPages.
+enum class SegmentKind : uint8_t { kPages, kSinks, kSummaries, kPendingQueries, kOpenPages };
+inline constexpr int kNumSegmentKinds = 5;
 
 // `slice` counts the slices of a page: layer * num_kv_heads + kv_head.
 struct SegmentShape {

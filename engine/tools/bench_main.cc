@@ -28,7 +28,7 @@ ABSL_FLAG(int, decode_tokens, 16, "tokens of each measured decode");
 ABSL_FLAG(int, rounds, 3, "repetitions; the median is printed");
 ABSL_FLAG(std::string, weight_dtype, "auto", "auto, fp32, bf16, int8 or int4");
 ABSL_FLAG(int, weight_group, 0, "inputs that share a scale: 32, 64 or 128; 0: 32");
-ABSL_FLAG(std::string, kv_dtype, "auto", "auto, fp32 or bf16");
+ABSL_FLAG(std::string, kv_dtype, "auto", "auto, fp32, bf16, int8 or int4");
 ABSL_FLAG(bool, json, false, "one JSON object for the run, then one per row");
 
 namespace folio {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/attention/visible_keys.h"
+#include "engine/backend/cpu/sealed_codec.h"
 #include "engine/base/half.h"
 #include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
@@ -67,12 +68,42 @@ absl::Status BenchStreams::FillFrames(const FrameMemory& memory, std::span<const
   return absl::OkStatus();
 }
 
-// A page that a tier below takes is in a frame of the device, or in slots.
+// As the backend of the CPU would seal pages of the sample.
+absl::Status BenchStreams::FillSealedPages(std::span<const FrameId> pages) {
+  const KvGeometry& g = model_->store->geometry();
+  FOLIO_RETURN_IF_ERROR(MakeSample(g.frame_bytes(), g.dtype, &kv_sample_));
+  const auto slice_bytes = static_cast<size_t>(g.sealed_slice_bytes());
+  const int num_slices = g.num_slices();
+  if (sealed_sample_.empty()) {
+    sealed_sample_.resize(num_slices * slice_bytes);
+    const auto* const open = reinterpret_cast<const std::byte*>(kv_sample_.data());
+    for (int slice = 0; slice < num_slices; ++slice) {
+      SealSlice(g, open + slice * g.slice_bytes(), sealed_sample_.data() + slice * slice_bytes);
+    }
+  }
+  for (const FrameId page : pages) {
+    for (int slice = 0; slice < num_slices; ++slice) {
+      const size_t from =
+          content_ == Content::kVaried ? SplitMix64(++num_copies_) % num_slices : slice;
+      std::memcpy(model_->store->page_memory().Slice(page, slice),
+                  sealed_sample_.data() + from * slice_bytes, slice_bytes);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A page that a tier below takes, or that will be sealed, is in a frame of the device, or in slots.
 absl::Status BenchStreams::FillOpenPages(const SequenceKv& kv, int64_t first_page) {
   const KvStore& store = *model_->store;
   const KvGeometry& g = store.geometry();
   const std::span<const FrameId> pages =
       std::span(kv.pages).subspan(static_cast<size_t>(first_page - kv.first_page));
+  if (store.seals()) {
+    if (!kv.wide_pages) FOLIO_RETURN_IF_ERROR(FillSealedPages(pages));
+    std::vector<FrameId> frames;
+    for (const FrameId page : pages) frames.push_back(store.OpenFrameOf(kv, page));
+    return FillFrames(store.frame_memory(), frames, g.dtype, &kv_sample_);
+  }
   if (const FrameId* places = store.page_places(); places != nullptr) {
     std::vector<FrameId> frames;
     for (const FrameId page : pages) frames.push_back(places[page]);
@@ -111,14 +142,14 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
           absl::StrCat("a depth of ", depth, " tokens does not fit the KV cache"));
     }
     store.Trim(stream->plan, n + count, &stream->kv);
-    if (!store.tiered()) continue;
+    if (!store.tiered() && !store.seals()) continue;
     FOLIO_RETURN_IF_ERROR(FillOpenPages(stream->kv, n / store.geometry().page_tokens));
     store.Seal(stream->plan, n + count, &stream->kv);
     store.EndStep();
   }
   const SequenceKv& kv = stream->kv;
   const DType dtype = store.geometry().dtype;
-  if (!store.tiered()) {
+  if (!store.tiered() && !store.seals()) {
     FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.pages, dtype, &kv_sample_));
   }
   FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.sinks, dtype, &kv_sample_));
@@ -187,7 +218,9 @@ double BenchStreams::BytesPerDecode(int stream) const {
   const AttentionPlan& plan = streams_[stream]->plan;
   const int64_t position = streams_[stream]->position;
   const KvGeometry& g = model_->store->geometry();
-  const double per_token = static_cast<double>(g.frame_bytes()) / g.page_tokens;
+  const bool wide = plan.retention.window_tokens != kUnbounded;
+  const int64_t frame_bytes = wide ? g.frame_bytes() : g.sealed_frame_bytes();
+  const double per_token = static_cast<double>(frame_bytes) / g.page_tokens;
   double bytes = per_token * static_cast<double>(NumVisibleKeys(plan, position));
   if (!plan.selection.enabled()) return bytes;
   const int64_t chunks = position / plan.selection.chunk_tokens;

@@ -59,6 +59,7 @@ class BenchStreams {
   absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
                           BufferOf<float>* sample);
   // Pages of the stream from this one on, which a tier below will take.
+  absl::Status FillSealedPages(std::span<const FrameId> pages);
   absl::Status FillOpenPages(const SequenceKv& kv, int64_t first_page);
   int32_t TokenAt(int64_t position) const;
 
@@ -68,6 +69,7 @@ class BenchStreams {
   std::vector<std::unique_ptr<Stream>> streams_;
   // One frame of random numbers each, where the cache lies.
   BufferOf<float> kv_sample_;
+  std::vector<std::byte> sealed_sample_;
   BufferOf<float> summary_sample_;
 };
 

@@ -29,7 +29,8 @@ ABSL_FLAG(int, threads, 2, "compute threads");
 ABSL_FLAG(std::vector<std::string>, formats,
           std::vector<std::string>({"fp32:fp32", "bf16:fp32", "fp32:bf16", "int8/32:fp32",
                                     "int8/64:fp32", "int8/128:fp32", "int4/32:fp32", "int4/64:fp32",
-                                    "int4/128:fp32"}),
+                                    "int4/128:fp32", "fp32:int8", "fp32:int4", "int8/32:int8",
+                                    "int4/32:int8"}),
           "what is compared: WEIGHTS:CACHE, weights as DTYPE or DTYPE/GROUP");
 
 namespace folio {

@@ -21,6 +21,11 @@ inline absl::Status CheckGeometry(const KvGeometry& g) {
   if (g.num_kv_heads < 1 || g.num_heads % g.num_kv_heads != 0) {
     return absl::InvalidArgumentError("num_heads must be a multiple of num_kv_heads");
   }
+  const bool sealed = g.sealed_bits == 8 || g.sealed_bits == 4;
+  if (g.sealed_bits != 0 && (!sealed || g.dtype != DType::kBf16)) {
+    return absl::InvalidArgumentError(absl::StrCat("complete pages of ", g.sealed_bits,
+                                                   " bits: must be 8 or 4, the others bf16"));
+  }
   return absl::OkStatus();
 }
 

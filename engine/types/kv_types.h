@@ -28,6 +28,16 @@ inline constexpr FrameId kNoFrame = -1;
 // With `paired_keys` (CoCA) both members of a rotated pair are the same number u before rotation:
 // K holds u alone, head_dim / 2 numbers rounded up to 16, and is rotated when it is read.
 //
+// With `sealed_bits` that is how pages lie that are still written (bf16, in frames of their own);
+// of a page that is complete a slice holds integers of 8 or 4 bits and fp32 scales, a number being
+// its integer times its scale (docs/methods.md, section 14):
+//   K int8  [page_tokens/16][key_dim/2][16 tokens][2 dims]
+//   K int4  [page_tokens/16][key_dim/4][16 tokens][2 dims], each byte that of two int8 lines which
+//           follow each other, the first in its low bits, 8 added to both
+//   V int8  [page_tokens/2][dim][2 tokens]
+//   V int4  [page_tokens/4][dim][2 tokens], likewise
+//   scales of K [key_dim], of V [page_tokens]
+//
 // Queries that wait for their chunk to complete, rotated by their offset in it, lie in KV frames of
 // their own, in the order of PendingRows.
 //
@@ -42,6 +52,8 @@ struct KvGeometry {
   int page_tokens = 0;
   DType dtype = DType::kF32;
   bool paired_keys = false;
+  // Of a number in pages that are complete: 8 or 4, and dtype is bf16; 0: they stay as they are.
+  int sealed_bits = 0;
 
   static KvGeometry Make(const ModelShape& shape, int page_tokens, DType dtype) {
     return {shape.num_layers,
@@ -53,12 +65,27 @@ struct KvGeometry {
             dtype,
             shape.paired_keys};
   }
+  // As --kv-dtype calls the numbers of complete pages.
+  const char* dtype_name() const {
+    if (sealed_bits == 0) return DTypeName(dtype);
+    return sealed_bits == 8 ? "int8" : "int4";
+  }
   // Numbers that are stored of a key, padding included.
   int padded_key_dim() const { return paired_keys ? (head_dim / 2 + 15) / 16 * 16 : padded_dim; }
   // Of the keys of one slice, and of the values that follow.
   int64_t key_bytes() const { return int64_t{page_tokens} * padded_key_dim() * DTypeBytes(dtype); }
   int64_t value_bytes() const { return int64_t{page_tokens} * padded_dim * DTypeBytes(dtype); }
   int64_t slice_bytes() const { return key_bytes() + value_bytes(); }
+  // Of a slice of a page that is complete: its integers, then its scales.
+  int64_t sealed_key_bytes() const {
+    return int64_t{page_tokens} * padded_key_dim() * sealed_bits / 8;
+  }
+  int64_t sealed_value_bytes() const { return int64_t{page_tokens} * padded_dim * sealed_bits / 8; }
+  int64_t sealed_slice_bytes() const {
+    if (sealed_bits == 0) return slice_bytes();
+    return sealed_key_bytes() + sealed_value_bytes() + (padded_key_dim() + page_tokens) * 4;
+  }
+  int64_t sealed_frame_bytes() const { return sealed_slice_bytes() * num_slices(); }
   int num_slices() const { return num_layers * num_kv_heads; }
   int slice(int layer, int kv_head) const { return layer * num_kv_heads + kv_head; }
   int64_t slice_offset(int layer, int kv_head) const {

@@ -40,6 +40,18 @@ TEST(ModelPlan, GivesThePublishedNumbersOfLlama2) {
   EXPECT_THAT(plan.warnings, IsEmpty());
 }
 
+// 8 bits: keys and values of 128 bytes, a scale of 4 per value and 128 of 4 per 64 keys, in each of
+// 32 layers and heads.
+TEST(ModelPlan, CountsIntegersAndTheirScales) {
+  const ModelPlan plan = PlanModel(Llama2(), {.target_tokens = 131072, .kv_bits = 8});
+  EXPECT_EQ(plan.kv_bytes_per_token, 32 * 32 * (2 * 128 + 4 + 8));
+  EXPECT_EQ(plan.needs[3].bytes, 131072 * plan.kv_bytes_per_token);
+  EXPECT_EQ(plan.needs[5].strategy, "lm_infinite");
+  EXPECT_EQ(plan.needs[5].bytes, (4096 + 10) * int64_t{512 << 10});
+  EXPECT_EQ(PlanModel(Llama2(), {.target_tokens = 131072, .kv_bits = 4}).kv_bytes_per_token,
+            32 * 32 * (128 + 4 + 8));
+}
+
 TEST(ModelPlan, RecommendsByLengthAndMemory) {
   EXPECT_EQ(PlanModel(Llama2(), {.target_tokens = 4000}).strategy, "full");
   EXPECT_EQ(

@@ -26,13 +26,19 @@ constexpr double kTolerance = 0.02;
 // As many as `./dev tiers estimate` shows take some time.
 int NumReceipts() { return std::getenv("FOLIO_TEST_SLOW") == nullptr ? 25 : 500; }
 
-class EstimateTest : public testing::TestWithParam<bool> {
+struct Cache {
+  bool on_disk = false;
+  const char* kv_dtype = "auto";
+};
+
+class EstimateTest : public testing::TestWithParam<Cache> {
  protected:
   EstimateTest() {
     options_.model_dir = "synthetic:tiny";
     options_.num_threads = 1;
     options_.kv_bytes = int64_t{16} << 20;
-    if (GetParam()) {
+    options_.kv_dtype = GetParam().kv_dtype;
+    if (GetParam().on_disk) {
       options_.kv_dir = dir_.path() + "/kv";
       options_.kv_disk_bytes = options_.store_bytes = int64_t{64} << 20;
     }
@@ -119,8 +125,8 @@ TEST_P(EstimateTest, IsWhatReceiptsSay) {
                                << took.summary_bytes_peak;
     worst = std::max(worst, off);
   }
-  std::cout << NumReceipts() << " receipts" << (GetParam() ? " with a disk" : "") << ": at most "
-            << 100 * worst << " % off\n";
+  std::cout << NumReceipts() << " receipts" << (GetParam().on_disk ? " with a disk" : "")
+            << ": at most " << 100 * worst << " % off\n";
 }
 
 TEST_P(EstimateTest, SaysWhetherItFits) {
@@ -184,8 +190,13 @@ TEST_P(EstimateTest, AQuestionUnderAnotherStrategyNeedsItsDocumentAgain) {
   EXPECT_EQ(engine_->EstimateRequest(spec).status().code(), absl::StatusCode::kNotFound);
 }
 
-INSTANTIATE_TEST_SUITE_P(, EstimateTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "WithDisk" : "InMemory"; });
+INSTANTIATE_TEST_SUITE_P(, EstimateTest,
+                         testing::Values(Cache{}, Cache{.on_disk = true}, Cache{false, "int8"},
+                                         Cache{true, "int8"}),
+                         [](const auto& info) {
+                           return absl::StrCat(info.param.on_disk ? "WithDisk" : "InMemory", "_",
+                                               info.param.kv_dtype);
+                         });
 
 }  // namespace
 }  // namespace folio::test

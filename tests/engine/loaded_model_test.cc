@@ -158,7 +158,7 @@ TEST(LoadModel, AnObserverSeesEveryTensorAsItLiesInTheFile) {
                             })
                     .ok());
     EXPECT_EQ(digests.num_tensors(), static_cast<int64_t>(ModelTensors(*config).size()));
-    return ModelContent{"", {}, digests, 16, DType::kF32, "fp32"}.MakeFingerprint();
+    return ModelContent{"", {}, digests, 16, "fp32", "fp32"}.MakeFingerprint();
   };
   const Fingerprint before = fingerprint();
   EXPECT_EQ(fingerprint(), before);

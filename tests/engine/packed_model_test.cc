@@ -50,7 +50,7 @@ Fingerprint FingerprintOf(const EngineOptions& options) {
                       .tokenizer = {},
                       .tensors = digests,
                       .page_tokens = 16,
-                      .kv_dtype = DType::kF32,
+                      .kv_dtype = "fp32",
                       .weights = weights->precision().name()}
       .MakeFingerprint();
 }

@@ -45,7 +45,7 @@ struct Model {
   std::array<int64_t, 4> shape_of_a = {2, 3};
   DType dtype_of_b = DType::kF32;
   int page_tokens = 64;
-  DType kv_dtype = DType::kBf16;
+  std::string kv_dtype = "bf16";
   std::string weights = "bf16";
 
   Fingerprint Make(bool b_first = false) const {
@@ -80,7 +80,7 @@ TEST(Fingerprint, OfAModelChangesWithEverythingThatKvDependsOn) {
   EXPECT_TRUE(differs({.shape_of_a = {3, 2}}));
   EXPECT_TRUE(differs({.dtype_of_b = DType::kI32}));
   EXPECT_TRUE(differs({.page_tokens = 16}));
-  EXPECT_TRUE(differs({.kv_dtype = DType::kF32}));
+  EXPECT_TRUE(differs({.kv_dtype = "fp32"}));
   EXPECT_TRUE(differs({.weights = "int8/32"}));
 }
 

@@ -17,7 +17,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(StoredDocuments, AnswerAsBeforeAfterARestartAndPrefillNothing) {
+// By --kv-dtype.
+class StoredCaches : public StoredDocuments, public testing::WithParamInterface<const char*> {
+ protected:
+  StoredCaches() {
+    options_.kv_dtype = GetParam();
+    Restart();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, StoredCaches, testing::Values("bf16", "int8", "int4"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(StoredCaches, AnswerAsBeforeAfterARestartAndPrefillNothing) {
   const std::vector<std::string> strategies = {"full",      "long_heads",     "lm_infinite",
                                                "streaming", "sliding_window", "rerope"};
   std::map<std::string, std::string> before;

@@ -68,7 +68,18 @@ class StoredUploads : public StoredDocuments {
   }
 };
 
-TEST_F(StoredUploads, GoOnAfterARestartAndPrefillOnlyTheRest) {
+// By --kv-dtype.
+class UploadedCaches : public StoredUploads, public testing::WithParamInterface<const char*> {
+ protected:
+  UploadedCaches() {
+    options_.kv_dtype = GetParam();
+    Restart();
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, UploadedCaches, testing::Values("bf16", "int8"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(UploadedCaches, GoOnAfterARestartAndPrefillOnlyTheRest) {
   for (const char* strategy : {"full", "long_heads", "lm_infinite", "streaming", "rerope"}) {
     SCOPED_TRACE(strategy);
     const std::string expected = AnswerInOneGo(strategy);

@@ -25,7 +25,7 @@ class Tiers : public testing::TestWithParam<std::string> {
     TinyShape shape;
     shape.trained_length = kTrainedLength;
     WriteTinyModel(shape, dir_->path() + "/model");
-    whole_ = LoadTestModel(dir_->path() + "/model").release();
+    whole_ = LoadTestModel(dir_->path() + "/model", {.kv_dtype = kv_dtype_}).release();
     tiered_ = Load("kv").release();
   }
   static void TearDownTestSuite() {
@@ -36,6 +36,7 @@ class Tiers : public testing::TestWithParam<std::string> {
   static std::unique_ptr<LoadedModel> Load(const std::string& kv_dir) {
     ModelOptions options;
     options.step_tokens = kStep;
+    options.kv_dtype = kv_dtype_;
     options.kv_bytes = kMemory;
     options.kv_dir = dir_->path() + "/" + kv_dir;
     return LoadTestModel(dir_->path() + "/model", options);
@@ -54,12 +55,59 @@ class Tiers : public testing::TestWithParam<std::string> {
         << strategy.name;
     EXPECT_EQ(tiered_->store->used_home_bytes(), 0) << "something of a sequence is left";
   }
+  // Streams that share most of their text, as questions about a document do.
+  static void ExpectForksGoTheirOwnWays() {
+    for (const char* name : {"long_heads", "full"}) {
+      const AttentionPlan plan = Plan({name, {}});
+      EXPECT_EQ(AskThreeTimes(whole_, plan), AskThreeTimes(tiered_, plan)) << name;
+    }
+  }
+  static std::vector<float> AskThreeTimes(LoadedModel* model, const AttentionPlan& plan) {
+    std::vector<float> all;
+    Stream document(model, plan);
+    const auto feed = [&](Stream* stream, int count, uint64_t seed) {
+      const auto part = RandomTokens(count, 64, seed);
+      StepBatch batch;
+      batch.num_rows = count;
+      batch.slices.push_back(stream->Next(0, count));
+      const std::vector<int> rows{count - 1};
+      const auto logits = model->transformer->Forward(batch, part, rows);
+      all.insert(all.end(), logits.begin(), logits.end());
+      stream->Done(count);
+    };
+    for (int n = 0; n < 20; ++n) feed(&document, kStep - 3, 100 + n);
+    std::vector<Stream> questions;
+    for (int n = 0; n < 3; ++n) questions.push_back(document.Fork());
+    for (int round = 0; round < 12; ++round) {
+      for (int n = 0; n < 3; ++n) feed(&questions[n], 5 + n, 200 + 10 * round + n);
+    }
+    return all;
+  }
+  static void ExpectBudgetIsHeld() {
+    const auto tokens = RandomTokens(kTokens, 64, 3);
+    const AttentionPlan plan = Plan({"full", {}});
+    Stream stream(tiered_, plan);
+    while (stream.num_tokens() < kTokens) {
+      StepBatch batch;
+      batch.num_rows = kStep;
+      batch.slices.push_back(stream.Next(0, kStep));
+      const std::span<const int32_t> part(tokens.data() + stream.num_tokens(), kStep);
+      tiered_->transformer->Forward(batch, part, {});
+      stream.Done(kStep);
+      const KvStore& store = *tiered_->store;
+      EXPECT_LE(store.used_page_bytes() + store.used_summary_bytes(), kMemory);
+    }
+    EXPECT_GT(tiered_->store->used_home_bytes(), 2 * kMemory);
+    EXPECT_FALSE(tiered_->store->has_lost_pages());
+  }
 
+  static std::string kv_dtype_;
   static ScratchDir* dir_;
   static LoadedModel* whole_;
   static LoadedModel* tiered_;
 };
 
+std::string Tiers::kv_dtype_ = "auto";
 ScratchDir* Tiers::dir_ = nullptr;
 LoadedModel* Tiers::whole_ = nullptr;
 LoadedModel* Tiers::tiered_ = nullptr;
@@ -112,53 +160,39 @@ TEST_F(Tiers, PassesOverEverythingAreReadAheadAndPartlyFound) {
   EXPECT_GT(misses, 3 * 8 * wave);
 }
 
-TEST_F(Tiers, MemoryHoldsItsBudgetAndTheRestIsOnDisk) {
-  const auto tokens = RandomTokens(kTokens, 64, 3);
-  const AttentionPlan plan = Plan({"full", {}});
-  Stream stream(tiered_, plan);
-  while (stream.num_tokens() < kTokens) {
-    StepBatch batch;
-    batch.num_rows = kStep;
-    batch.slices.push_back(stream.Next(0, kStep));
-    const std::span<const int32_t> part(tokens.data() + stream.num_tokens(), kStep);
-    tiered_->transformer->Forward(batch, part, {});
-    stream.Done(kStep);
-    const KvStore& store = *tiered_->store;
-    EXPECT_LE(store.used_page_bytes() + store.used_summary_bytes(), kMemory);
+TEST_F(Tiers, MemoryHoldsItsBudgetAndTheRestIsOnDisk) { ExpectBudgetIsHeld(); }
+
+TEST_F(Tiers, ForksGoTheirOwnWays) { ExpectForksGoTheirOwnWays(); }
+
+// Complete pages are integers; only those leave memory.
+class SealedTiers : public Tiers {
+ protected:
+  static void SetUpTestSuite() {
+    kv_dtype_ = "int8";
+    Tiers::SetUpTestSuite();
   }
-  EXPECT_GT(tiered_->store->used_home_bytes(), 2 * kMemory);
-  EXPECT_FALSE(tiered_->store->has_lost_pages());
+  static void TearDownTestSuite() {
+    Tiers::TearDownTestSuite();
+    kv_dtype_ = "auto";
+  }
+};
+
+TEST_P(SealedTiers, WhereTheCacheLiesChangesNoBit) { ExpectSameBits({GetParam(), {}}); }
+
+INSTANTIATE_TEST_SUITE_P(Strategies, SealedTiers, testing::ValuesIn(Names()),
+                         [](const auto& info) { return info.param; });
+
+TEST_F(SealedTiers, MiddleTokensAreFetched) {
+  ExpectSameBits({"lm_infinite", {{"top_tokens", 5}, {"top_from_layer", 0}}});
 }
 
-// Streams that share most of their text, as questions about a document do.
-TEST_F(Tiers, ForksGoTheirOwnWays) {
-  const auto tokens = RandomTokens(kTokens, 64, 4);
-  for (const char* name : {"long_heads", "full"}) {
-    const AttentionPlan plan = Plan({name, {}});
-    const auto run = [&](LoadedModel* model) {
-      std::vector<float> all;
-      Stream document(model, plan);
-      const auto feed = [&](Stream* stream, int count, uint64_t seed) {
-        const auto part = RandomTokens(count, 64, seed);
-        StepBatch batch;
-        batch.num_rows = count;
-        batch.slices.push_back(stream->Next(0, count));
-        const std::vector<int> rows{count - 1};
-        const auto logits = model->transformer->Forward(batch, part, rows);
-        all.insert(all.end(), logits.begin(), logits.end());
-        stream->Done(count);
-      };
-      for (int n = 0; n < 20; ++n) feed(&document, kStep - 3, 100 + n);
-      std::vector<Stream> questions;
-      for (int n = 0; n < 3; ++n) questions.push_back(document.Fork());
-      for (int round = 0; round < 12; ++round) {
-        for (int n = 0; n < 3; ++n) feed(&questions[n], 5 + n, 200 + 10 * round + n);
-      }
-      return all;
-    };
-    EXPECT_EQ(run(whole_), run(tiered_)) << name;
-  }
+TEST_F(SealedTiers, ChunksOfSeveralPagesAreSealedTogether) {
+  ExpectSameBits({"long_heads", {{"chunk_size", 32}}});
 }
+
+TEST_F(SealedTiers, MemoryHoldsItsBudgetAndTheRestIsOnDisk) { ExpectBudgetIsHeld(); }
+
+TEST_F(SealedTiers, ForksGoTheirOwnWays) { ExpectForksGoTheirOwnWays(); }
 
 // What lies on disk is changed behind the server's back.
 TEST_F(Tiers, ADamagedPageIsNeverRead) {

@@ -16,6 +16,7 @@ class Row:
     formats: tuple  # of the peers' weights, as the files of gguf_models.py have them
     depth: int = 0
     strategy: str = "full"
+    cache: str = "auto"  # --kv_dtype of folio-bench
     caches: tuple = ("f16",)  # of the peers' keys and values
     ratio: float = None  # goal: to the better peer
     share: float = None  # goal: of the plain read, or of the fp32 peak
@@ -23,10 +24,12 @@ class Row:
     def folio_flags(self):
         tokens = (["--prefill_tokens=0", f"--decode_tokens={DECODE_TOKENS}", "--rounds=3"] if self.what == "decode" else
                   [f"--prefill_tokens={PREFILL_TOKENS}", "--decode_tokens=1", "--rounds=1"])
-        return [f"--strategies={self.strategy}", f"--depths={self.depth}", f"--weight_dtype={self.weights}", *tokens]
+        return [f"--strategies={self.strategy}", f"--depths={self.depth}", f"--weight_dtype={self.weights}",
+                f"--kv_dtype={self.cache}", *tokens]
 
     def case(self):
-        return {"row": self.name, "strategy": self.strategy, "depth": self.depth, "weights": self.weights}
+        case = {"row": self.name, "strategy": self.strategy, "depth": self.depth, "weights": self.weights}
+        return case if self.cache == "auto" else {**case, "kv": self.cache}
 
     def goal(self):
         parts = []
@@ -46,8 +49,12 @@ ROWS = [
     Row("decode-2k", "decode", "bf16", WIDE, depth=2_048),
     Row("decode-8k", "decode", "bf16", WIDE, depth=8_192),
     Row("decode-32k", "decode", "bf16", WIDE, depth=32_768, ratio=2.2, share=0.85),
+    Row("decode-32k-int8", "decode", "int4", ("q4_0",), depth=32_768, cache="int8", caches=("q8_0",), ratio=2),
     Row("long-heads-32k", "decode", "int4", ("q4_0",), depth=32_768, strategy="long_heads", caches=BOTH_CACHES, ratio=3.5),
     Row("long-heads-128k", "decode", "int4", ("q4_0",), depth=131_072, strategy="long_heads", caches=BOTH_CACHES, ratio=10),
+    # Sixteen bits of a million tokens would be 24 GB.
+    Row("long-heads-1m", "decode", "int4", ("q4_0",), depth=1_048_576, strategy="long_heads", cache="int8", caches=BOTH_CACHES,
+        ratio=60),
     # With a matrix unit the goals are 0.50 of its peak and 5 x the peer; folio-bench measures multiply-adds of fp32.
     Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70),
     Row("prefill-int8", "prefill", "int8", ("q8_0",), ratio=3),

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/backend/cpu/sealed_codec.h"
 #include "engine/base/half.h"
 
 namespace folio {
@@ -10,13 +11,25 @@ float CpuAttentionContext::Scale(const RopeTables& tables) const {
   return 1.0f / std::sqrt(static_cast<float>(geometry().head_dim)) * tables.logit_factor;
 }
 
-const std::byte* PageKeys::Read(const CpuAttentionContext& context, const RopeTables& rope,
-                                const std::byte* keys, bool stored_rotated, bool rotated) {
+PageNumbers PageReader::Read(const CpuAttentionContext& context, const RopeTables& rope,
+                             const std::byte* slice, const Form& form) {
   const KvGeometry& g = context.geometry();
-  if (!g.paired_keys && stored_rotated == rotated) return keys;
-  scratch_.resize(g.value_bytes());  // keys that are spread out take as much as values
-  rope.RotatePage(g, *context.kernels, rotated, keys, scratch_.data());
-  return scratch_.data();
+  const bool turns = g.paired_keys || form.stored_rotated != form.rotated;
+  if (form.sealed && form.integers && !turns) {
+    const SealedSlice sealed(g, slice);
+    return {sealed.keys, sealed.values, sealed.key_scales, sealed.value_scales};
+  }
+  if (form.sealed) {
+    unsealed_.resize(g.slice_bytes());
+    UnsealSlice(g, slice, unsealed_.data());
+    slice = unsealed_.data();
+  }
+  PageNumbers numbers{.k = slice, .v = slice + g.key_bytes()};
+  if (!turns) return numbers;
+  turned_.resize(g.value_bytes());  // keys that are spread out take as much as values
+  rope.RotatePage(g, *context.kernels, form.rotated, slice, turned_.data());
+  numbers.k = turned_.data();
+  return numbers;
 }
 
 void ReadKey(const KvGeometry& g, const std::byte* keys, int token, float* out) {

@@ -45,6 +45,21 @@ struct CpuAttentionContext {
   std::byte* PageSlice(FrameId frame, int layer, int kv_head) const {
     return setup->pages.Slice(frame, geometry().slice(layer, kv_head));
   }
+  // The same of an open page: as it was written.
+  std::byte* OpenSlice(FrameId frame, int layer, int kv_head) const {
+    if (geometry().sealed_bits == 0) return PageSlice(frame, layer, kv_head);
+    return SinkSlice(wide_pages() ? frame : setup->page_places[frame], layer, kv_head);
+  }
+  // Pages are never sealed where others are: they are frames like sinks.
+  bool wide_pages() const {
+    return geometry().sealed_bits != 0 && plan().retention.window_tokens != kUnbounded;
+  }
+  // Whether query i reads this page sealed.
+  bool IsSealedFor(int64_t page, int64_t i) const {
+    const int page_tokens = geometry().page_tokens;
+    return geometry().sealed_bits != 0 &&
+           page * page_tokens < FirstOpenToken(plan(), page_tokens, i);
+  }
   std::byte* SinkSlice(FrameId frame, int layer, int kv_head) const {
     return setup->frames.Frame(frame) + geometry().slice_offset(layer, kv_head);
   }
@@ -54,18 +69,32 @@ struct CpuAttentionContext {
   }
 };
 
-// Keys of pages as the kernels of attention read them, whatever the form they are stored in. One
-// per thread.
-class PageKeys {
+// A slice of a page as the kernels of attention read it: of integers where there are scales.
+struct PageNumbers {
+  const std::byte* k = nullptr;
+  const std::byte* v = nullptr;
+  const float* k_scales = nullptr;
+  const float* v_scales = nullptr;
+};
+
+// Reads slices of pages, whatever the form they are stored in. One per thread.
+class PageReader {
  public:
-  // `keys` of one slice, page-rotated or not as `rotated` says. REQUIRES: not both stored_rotated
-  // and un-rotated wanted, unless keys are paired (those are never stored rotated). Valid until the
-  // next call.
-  const std::byte* Read(const CpuAttentionContext& context, const RopeTables& rope,
-                        const std::byte* keys, bool stored_rotated, bool rotated);
+  struct Form {
+    bool sealed = false;
+    bool stored_rotated = false;
+    bool rotated = false;   // what is wanted
+    bool integers = false;  // may be returned
+  };
+  // Sealed pages stay integers where they may and their keys are rotated as they are wanted.
+  // REQUIRES: not both stored_rotated and un-rotated wanted, unless keys are paired (those are
+  // never stored rotated). Valid until the next call.
+  PageNumbers Read(const CpuAttentionContext& context, const RopeTables& rope,
+                   const std::byte* slice, const Form& form);
 
  private:
-  std::vector<std::byte> scratch_;
+  std::vector<std::byte> unsealed_;
+  std::vector<std::byte> turned_;
 };
 
 // One key (stored form) or value of a slice as fp32, head_dim values.

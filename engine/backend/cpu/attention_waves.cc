@@ -76,6 +76,7 @@ void AttentionWaves::ListKeys(size_t begin, size_t end, std::vector<SliceKey>* k
   keys->clear();
   for (size_t n = begin; n < end; ++n) {
     const Item& item = items_[n];
+    if (item.context->wide_pages()) continue;
     const SequenceSlice& slice = *item.context->slice;
     keys->push_back({slice.pages[item.page - slice.first_page], layer, item.kv_head, slice.reader,
                      item.scanned});
@@ -87,7 +88,7 @@ size_t AttentionWaves::WaveEnd(size_t begin, const SliceSource& slices) const {
   int64_t most = slices.wave_slices();
   if (items_[begin].scanned) {
     // Half of what may be asked for: the other half of memory stays as it is for the next pass.
-    most = std::min(most / 2, kScanBytes / items_[begin].context->geometry().slice_bytes());
+    most = std::min(most / 2, kScanBytes / items_[begin].context->geometry().sealed_slice_bytes());
   }
   return std::min(items_.size(), begin + static_cast<size_t>(std::max<int64_t>(1, most)));
 }

@@ -153,7 +153,7 @@ void AttentionWorker::VisitChunk(int64_t page, int64_t next) {
   while (end < chosen_.size() && chosen_[end].chunk == chunk) ++end;
   CollectVisits({&chosen_[next_chosen_], end - next_chosen_}, page % pages_per_chunk);
   if (visits_.empty()) return;
-  VisitPage({Slice(page), Slice(next), !context_->raw_keys(), true});
+  VisitPages(page, next, true);
 }
 
 }  // namespace folio

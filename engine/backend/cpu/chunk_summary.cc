@@ -104,9 +104,10 @@ FrameId ChunkSummarizer::Page(const Chunk& chunk, int page) const {
   return slice.pages[chunk.index * chunk.num_pages + page - slice.first_page];
 }
 
-const std::byte* ChunkSummarizer::Keys(const Chunk& chunk, int page) {
-  const std::byte* keys = context_->PageSlice(Page(chunk, page), chunk.layer, chunk.kv_head);
-  return page_keys_.Read(*context_, *context_->summary_rope, keys, !context_->raw_keys(), true);
+PageNumbers ChunkSummarizer::Read(const Chunk& chunk, int page) {
+  const std::byte* slice = context_->OpenSlice(Page(chunk, page), chunk.layer, chunk.kv_head);
+  return pages_.Read(*context_, *context_->summary_rope, slice,
+                     {.stored_rotated = !context_->raw_keys(), .rotated = true});
 }
 
 void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector, int which) {
@@ -146,7 +147,7 @@ void ChunkSummarizer::Extremes(const Chunk& chunk) {
   partial_.assign(g.padded_dim, 0.0f);
   const RotationTable& pages = context_->summary_rope->pages;
   for (int page = 0; page < chunk.num_pages; ++page) {
-    const std::byte* keys = Keys(chunk, page);
+    const std::byte* keys = Read(chunk, page).k;
     for (int t = 0; t < g.page_tokens; ++t) {
       ReadKey(g, keys, t, partial_.data());
       context_->kernels->rotate(partial_.data(), pages.Cos(page), pages.Sin(page), 1.0f,
@@ -181,7 +182,7 @@ void ChunkSummarizer::Representatives(const Chunk& chunk) {
   const RotationTable& positions = context_->summary_rope->positions;
   for (int token : best) {
     const int offset = token % g.page_tokens;
-    ReadKey(g, Keys(chunk, token / g.page_tokens), offset, partial_.data());
+    ReadKey(g, Read(chunk, token / g.page_tokens).k, offset, partial_.data());
     context_->kernels->rotate(partial_.data(), positions.Cos(offset), positions.Sin(offset), -1.0f,
                               g.head_dim / 2, rotated_.data());
     for (int d = 0; d < g.head_dim; ++d) result_[d] += rotated_[d] / kNumRepresentatives;
@@ -198,8 +199,9 @@ void ChunkSummarizer::MeanOutput(const Chunk& chunk) {
   for (int i = 0; i < num_queries; ++i) cpu::InitState(&states_[i * stride], dim);
   for (int page = 0; page < chunk.num_pages; ++page) {
     cpu::AttendPageArgs args;
-    args.k = Keys(chunk, page);
-    args.v = context_->PageSlice(Page(chunk, page), chunk.layer, chunk.kv_head) + g.key_bytes();
+    const PageNumbers numbers = Read(chunk, page);
+    args.k = numbers.k;
+    args.v = numbers.v;
     args.next_k = args.k;
     args.next_v = args.v;
     args.dim = dim;
@@ -235,7 +237,7 @@ void ChunkSummarizer::ScoreKeys(const Chunk& chunk, const float* query) {
   for (int page = 0; page < chunk.num_pages; ++page) {
     context_->kernels->rotate(query, pages.Cos(page), pages.Sin(page), -1.0f, g.head_dim / 2,
                               rotated_.data());
-    const std::byte* keys = Keys(chunk, page);
+    const std::byte* keys = Read(chunk, page).k;
     for (int t = 0; t < g.page_tokens; t += kTile) {
       context_->kernels->score_tile(g.dtype, keys + t / kTile * tile_bytes, g.padded_dim,
                                     rotated_.data(), &weights_[page * g.page_tokens + t]);
@@ -250,7 +252,7 @@ void ChunkSummarizer::AddWeightedKeys(const Chunk& chunk) {
   result_.assign(g.padded_dim, 0.0f);
   for (int page = 0; page < chunk.num_pages; ++page) {
     partial_.assign(g.padded_dim, 0.0f);
-    const std::byte* keys = Keys(chunk, page);
+    const std::byte* keys = Read(chunk, page).k;
     for (int t = 0; t < g.page_tokens; t += kTile) {
       context_->kernels->add_weighted_keys(g.dtype, keys + t / kTile * tile_bytes, g.padded_dim,
                                            &weights_[page * g.page_tokens + t], partial_.data());

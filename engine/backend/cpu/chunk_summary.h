@@ -42,11 +42,11 @@ class ChunkSummarizer {
   // result_ = sum over the chunk of weights_[t] Kl_t.
   void AddWeightedKeys(const Chunk& chunk);
   FrameId Page(const Chunk& chunk, int page) const;
-  const std::byte* Keys(const Chunk& chunk, int page);
+  PageNumbers Read(const Chunk& chunk, int page);
   float scale() const { return context_->Scale(*context_->summary_rope); }
 
   const CpuAttentionContext* context_ = nullptr;
-  PageKeys page_keys_;
+  PageReader pages_;
   std::vector<float> queries_;  // [w][dim], rotated by their offset in the chunk
   std::vector<float> states_;   // [w][dim + 2]
   std::vector<float> rotated_;  // [kQueryRows][dim]

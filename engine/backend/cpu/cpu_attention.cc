@@ -158,24 +158,42 @@ float AttentionWorker::Slope(int query) const {
   return context_->setup->alibi_slopes[head_of_model(query % group_)];
 }
 
-void AttentionWorker::VisitPage(const Page& page) {
+// Those that read it open come first: later queries read it sealed.
+void AttentionWorker::VisitPages(int64_t page, int64_t next, bool rotated) {
+  const bool stored_rotated = !context_->raw_keys();
+  const std::span<const Visit> visits = visits_;
+  const auto first_sealed = std::find_if(
+      visits.begin(), visits.end(), [&](const Visit& v) { return IsSealedFor(page, v.query); });
+  const auto num_open = static_cast<size_t>(first_sealed - visits.begin());
+  if (num_open > 0) {
+    VisitPage({Slice(page, false), Slice(next, false), {false, stored_rotated, rotated}},
+              visits.first(num_open));
+  }
+  if (num_open == visits.size()) return;
+  VisitPage({Slice(page, true), Slice(next, true), {true, stored_rotated, rotated, true}},
+            visits.subspan(num_open));
+}
+
+void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits) {
   const KvGeometry& g = context_->geometry();
   const RotationTable& pages = context_->rope->pages;
   // Slack queries are turned back by the start of the page instead of by what lies in between.
   const float sin_sign = slack() ? -1.0f : 1.0f;
   cpu::AttendPageArgs args;
-  args.k =
-      page_keys_.Read(*context_, *context_->rope, page.slice, page.stored_rotated, page.rotated);
-  args.v = page.slice + g.key_bytes();
+  const PageNumbers numbers = page_reader_.Read(*context_, *context_->rope, page.slice, page.form);
+  args.k = numbers.k;
+  args.v = numbers.v;
+  args.k_scales = numbers.k_scales;
+  args.v_scales = numbers.v_scales;
   args.next_k = page.next;
-  args.next_v = page.next + g.key_bytes();
+  args.next_v = page.next + (page.form.sealed ? g.sealed_key_bytes() : g.key_bytes());
   args.dim = dim_;
   args.q = rotated_.data();
   args.biased = !context_->setup->alibi_slopes.empty();
-  for (size_t first = 0; first < visits_.size(); first += kQueryRows) {
-    args.num_rows = static_cast<int>(std::min<size_t>(kQueryRows, visits_.size() - first));
+  for (size_t first = 0; first < visits.size(); first += kQueryRows) {
+    args.num_rows = static_cast<int>(std::min<size_t>(kQueryRows, visits.size() - first));
     for (int r = 0; r < args.num_rows; ++r) {
-      const Visit& visit = visits_[first + r];
+      const Visit& visit = visits[first + r];
       const float* q = &turned_[int64_t{visit.query} * dim_];
       float* to = &rotated_[r * dim_];
       if (visit.page_distance == 0) {
@@ -193,7 +211,11 @@ void AttentionWorker::VisitPage(const Page& page) {
         args.bias_slope[r] = visit.pinned ? 0.0f : slope;
       }
     }
-    context_->kernels->attend_page(g.dtype, page_tokens_, args);
+    if (numbers.k_scales != nullptr) {
+      context_->kernels->attend_sealed_page(g.sealed_bits, page_tokens_, args);
+    } else {
+      context_->kernels->attend_page(g.dtype, page_tokens_, args);
+    }
     args.next_k = args.k;
     args.next_v = args.v;
   }
@@ -237,7 +259,7 @@ void AttentionWorker::VisitContext(int64_t page, int64_t next) {
     }
   }
   if (visits_.empty()) return;
-  VisitPage({Slice(page), Slice(next), !context_->raw_keys(), !pinned});
+  VisitPages(page, next, !pinned);
 }
 
 void AttentionWorker::RunSinks() {
@@ -261,7 +283,7 @@ void AttentionWorker::RunSinks() {
     if (visits_.empty()) continue;
     // Sinks lie in the form that their stage reads.
     const std::byte* sink = context_->SinkSlice(slice().sinks[page], block_.layer, block_.kv_head);
-    VisitPage({sink, sink, !pinned, !pinned});
+    VisitPage({sink, sink, {false, !pinned, !pinned}}, visits_);
   }
 }
 

@@ -88,6 +88,7 @@ class AttentionWorker {
   struct WantedToken {
     int64_t token;
     int row;
+    int query;
   };
   struct Pass {
     const AttentionStage* stage;
@@ -135,16 +136,21 @@ class AttentionWorker {
   struct Page {
     const std::byte* slice;
     const std::byte* next;  // will be visited after it
-    bool stored_rotated;
-    bool rotated;  // wanted so
+    PageReader::Form form;
   };
-  // Folds the collected visits of one page into their queries.
-  void VisitPage(const Page& page);
+  // Folds visits of one page into their queries.
+  void VisitPage(const Page& page, std::span<const Visit> visits);
+  // The collected visits of a page of the sequence, each in the form in which its query reads it.
+  void VisitPages(int64_t page, int64_t next, bool rotated);
 
   const AttentionStage& stage() const { return *passes_[pass_].stage; }
-  const std::byte* Slice(int64_t page) const {
-    return context_->PageSlice(slice().pages[page - slice().first_page], block_.layer,
-                               block_.kv_head);
+  const std::byte* Slice(int64_t page, bool sealed) const {
+    const FrameId frame = slice().pages[page - slice().first_page];
+    return sealed ? context_->PageSlice(frame, block_.layer, block_.kv_head)
+                  : context_->OpenSlice(frame, block_.layer, block_.kv_head);
+  }
+  bool IsSealedFor(int64_t page, int query) const {
+    return context_->IsSealedFor(page, Position(query / group_));
   }
   const SequenceSlice& slice() const { return *block_.context->slice; }
   const AttentionPlan& plan() const { return *slice().plan; }
@@ -182,7 +188,7 @@ class AttentionWorker {
   std::vector<WantedToken> wanted_;
   size_t next_wanted_ = 0;
   std::vector<float> values_;  // [wanted tokens][dim]
-  PageKeys page_keys_;
+  PageReader page_reader_;
   ChunkSelector selector_;
 };
 

@@ -74,6 +74,7 @@ class CpuBackend final : public Backend {
   absl::StatusOr<std::unique_ptr<PackedMatrix>> PackRandom(int64_t rows, int64_t cols,
                                                            uint64_t seed, float deviation,
                                                            const WeightFormat& format) override;
+  bool seals_pages() const override { return true; }
   absl::Status SetupAttention(const AttentionSetup& setup) override;
   void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override {
     samples_.clear();

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "engine/backend/cpu/coca.h"
+#include "engine/backend/cpu/sealed_codec.h"
 #include "engine/base/half.h"
 
 namespace folio {
@@ -79,13 +80,29 @@ void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, cons
       if (context.raw_keys()) of_page = key;
       if (!rotated_sinks) of_sink = key;
     }
-    SliceWriter writer(g, context.PageSlice(slice.pages[page - slice.first_page], layer, kv_head));
+    SliceWriter writer(g, context.OpenSlice(slice.pages[page - slice.first_page], layer, kv_head));
     if (token == 0) writer.Clear();
     writer.Write(token, of_page, value);
     if (position >= slice.plan->retention.num_sinks) continue;
     SliceWriter sink(g, context.SinkSlice(slice.sinks[page], layer, kv_head));
     if (token == 0) sink.Clear();
     sink.Write(token, of_sink, value);
+  }
+}
+
+// Pages that the step completes: later rows of it read them so.
+void SealPages(const CpuAttentionContext& context, int layer, int kv_head) {
+  const KvGeometry& g = context.geometry();
+  const SequenceSlice& slice = *context.slice;
+  if (g.sealed_bits == 0) return;
+  const auto first_open = [&](int64_t num_tokens) {
+    return FirstOpenToken(*slice.plan, g.page_tokens, num_tokens) / g.page_tokens;
+  };
+  const int64_t end = first_open(slice.first_position + slice.num_rows);
+  for (int64_t page = first_open(slice.first_position); page < end; ++page) {
+    const FrameId frame = slice.pages[page - slice.first_page];
+    SealSlice(g, context.OpenSlice(frame, layer, kv_head),
+              context.PageSlice(frame, layer, kv_head));
   }
 }
 
@@ -97,7 +114,10 @@ void WriteKv(std::span<const CpuAttentionContext> contexts, WorkerPool* pool, in
   const int num_kv_heads = contexts[0].geometry().num_kv_heads;
   const int64_t num_tasks = static_cast<int64_t>(contexts.size()) * num_kv_heads;
   pool->ParallelFor(num_tasks, [&](int64_t task, int) {
-    WriteSlice(contexts[task / num_kv_heads], layer, static_cast<int>(task % num_kv_heads), qkv);
+    const CpuAttentionContext& context = contexts[task / num_kv_heads];
+    const int kv_head = static_cast<int>(task % num_kv_heads);
+    WriteSlice(context, layer, kv_head, qkv);
+    SealPages(context, layer, kv_head);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/backend/cpu/cpu_attention.h"
+#include "engine/backend/cpu/sealed_codec.h"
 
 namespace folio {
 
@@ -39,10 +40,16 @@ void AttentionWorker::BeginTokenScores() {
 void AttentionWorker::ScoreTokens(int64_t page) {
   const KvGeometry& g = context_->geometry();
   const int64_t tile_bytes = int64_t{kTile} * dim_ * DTypeBytes(g.dtype);
-  const std::byte* keys = page_keys_.Read(*context_, *context_->rope, Slice(page), false, false);
+  const std::byte* keys = nullptr;
+  bool sealed = false;  // as the keys are; later rows read them so
   float scores[kTile];
   for (size_t n = 0; n < num_choices_; ++n) {
     TokenChoice& choice = choices_[n];
+    if (keys == nullptr || sealed != IsSealedFor(page, choice.query)) {
+      sealed = IsSealedFor(page, choice.query);
+      keys =
+          page_reader_.Read(*context_, *context_->rope, Slice(page, sealed), {.sealed = sealed}).k;
+    }
     for (int tile = 0; tile < page_tokens_ / kTile; ++tile) {
       const int64_t first = page * page_tokens_ + tile * kTile;
       if (first + kTile <= choice.candidates.begin || first >= choice.candidates.end) continue;
@@ -73,7 +80,9 @@ void AttentionWorker::BeginTokenValues() {
   next_wanted_ = 0;
   int row = 0;
   for (size_t n = 0; n < num_choices_; ++n) {
-    for (const ScoredToken& token : choices_[n].best) wanted_.push_back({token.token, row++});
+    for (const ScoredToken& token : choices_[n].best) {
+      wanted_.push_back({token.token, row++, choices_[n].query});
+    }
   }
   values_.assign(static_cast<size_t>(row) * dim_, 0.0f);
   std::sort(wanted_.begin(), wanted_.end(), [](const WantedToken& a, const WantedToken& b) {
@@ -87,12 +96,16 @@ void AttentionWorker::BeginTokenValues() {
 
 void AttentionWorker::ReadTokenValues(int64_t page) {
   const KvGeometry& g = context_->geometry();
-  const std::byte* values = Slice(page) + g.key_bytes();
   const int64_t end = (page + 1) * page_tokens_;
   for (; next_wanted_ < wanted_.size() && wanted_[next_wanted_].token < end; ++next_wanted_) {
     const WantedToken& wanted = wanted_[next_wanted_];
-    ReadValue(g, values, static_cast<int>(wanted.token % page_tokens_),
-              &values_[static_cast<size_t>(wanted.row) * dim_]);
+    const int token = static_cast<int>(wanted.token % page_tokens_);
+    float* const to = &values_[static_cast<size_t>(wanted.row) * dim_];
+    if (IsSealedFor(page, wanted.query)) {
+      ReadSealedValue(g, Slice(page, true), token, to);
+    } else {
+      ReadValue(g, Slice(page, false) + g.key_bytes(), token, to);
+    }
   }
 }
 

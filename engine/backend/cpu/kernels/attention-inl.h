@@ -113,8 +113,9 @@ FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim,
 
 // Adds the weighted values of tokens [begin, end) to the states of the rows, dims [d, dim).
 template <typename Cache, int kRows, int kColumns = kSums / kRows>
-FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, int begin, int end,
-                            const Operands<Cache, kRows>& p, const float (&factor)[kMaxRows]) {
+FOLIO_INLINE void AddValues(const AttendPageArgs& args, const std::byte* next_v, int first_row,
+                            int d, int begin, int end, const Operands<Cache, kRows>& p,
+                            const float* factors) {
   const int dim = args.dim;
   for (; d + kColumns * 16 <= dim; d += kColumns * 16) {
     Vec sums[kColumns][kRows];
@@ -122,10 +123,10 @@ FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, in
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        sums[c][r] = Load(args.state[first_row + r] + d + c * 16) * Splat(factor[r]);
+        sums[c][r] = Load(args.state[first_row + r] + d + c * 16) * Splat(factors[r]);
       }
     }
-    Accumulate<Cache, kRows, kColumns>(args.v + int64_t{d} * 4, args.next_v + int64_t{d} * 4,
+    Accumulate<Cache, kRows, kColumns>(args.v + int64_t{d} * 4, next_v + int64_t{d} * 4,
                                        int64_t{dim} * 4, 64, begin / Cache::kStep,
                                        (end + Cache::kStep - 1) / Cache::kStep, p, sums);
 #pragma GCC unroll 8
@@ -135,7 +136,7 @@ FOLIO_INLINE void AddValues(const AttendPageArgs& args, int first_row, int d, in
     }
   }
   if constexpr (kColumns > 1) {
-    AddValues<Cache, kRows, kColumns / 2>(args, first_row, d, begin, end, p, factor);
+    AddValues<Cache, kRows, kColumns / 2>(args, next_v, first_row, d, begin, end, p, factors);
   }
 }
 
@@ -170,6 +171,42 @@ float Weigh(float* p, int page_tokens, float max) {
   return HorizontalSum(sum);
 }
 
+// What the scores of some rows of a page have changed in their running softmaxes.
+struct PageFold {
+  alignas(64) float factors[16];  // per row: for what was added before
+  // Tokens that any of the rows sees.
+  int begin = 0;
+  int end = 0;
+};
+
+// Turns the scores of kRows rows into weights, in place, and updates maxima and sums.
+template <typename Cache, int kRows>
+FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
+                                 float (&p)[kRows][kWeightStride]) {
+  const int dim = args.dim;
+  alignas(64) float change[16] = {};
+  float max[kMaxRows];
+  PageFold fold;
+  fold.begin = page_tokens;
+  for (int r = 0; r < kRows; ++r) {
+    const float old_max = args.state[first_row + r][dim];
+    if (args.biased) {
+      AddBias(p[r], page_tokens, args.bias[first_row + r], args.bias_slope[first_row + r]);
+    }
+    max[r] = MaskScores(p[r], page_tokens, args.lo[first_row + r], args.hi[first_row + r], old_max);
+    change[r] = old_max - max[r];
+    fold.begin = std::min(fold.begin, args.lo[first_row + r]);
+    fold.end = std::max(fold.end, args.hi[first_row + r]);
+  }
+  Store(fold.factors, Exp(Load(change)));
+  for (int r = 0; r < kRows; ++r) {
+    float* state = args.state[first_row + r];
+    state[dim] = max[r];
+    state[dim + 1] = state[dim + 1] * fold.factors[r] + Weigh<Cache>(p[r], page_tokens, max[r]);
+  }
+  return fold;
+}
+
 template <typename Cache, int kRows>
 void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
@@ -178,33 +215,10 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   // Only the first rows of a page fetch what comes next.
   ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
                            page_tokens / kTileTokens, q, p[0], kWeightStride);
-  alignas(64) float change[16] = {};
-  float max[kMaxRows];
-  int begin = page_tokens;
-  int end = 0;
-  for (int r = 0; r < kRows; ++r) {
-    const float old_max = args.state[first_row + r][dim];
-    if (args.biased) {
-      AddBias(p[r], page_tokens, args.bias[first_row + r], args.bias_slope[first_row + r]);
-    }
-    max[r] = MaskScores(p[r], page_tokens, args.lo[first_row + r], args.hi[first_row + r], old_max);
-    change[r] = old_max - max[r];
-    begin = std::min(begin, args.lo[first_row + r]);
-    end = std::max(end, args.hi[first_row + r]);
-  }
-  alignas(64) float factors[16];
-  Store(factors, Exp(Load(change)));
-  float factor[kMaxRows];
-  for (int r = 0; r < kRows; ++r) {
-    float* state = args.state[first_row + r];
-    factor[r] = factors[r];
-    state[dim] = max[r];
-    state[dim + 1] = state[dim + 1] * factor[r] + Weigh<Cache>(p[r], page_tokens, max[r]);
-  }
+  const PageFold fold = FoldScores<Cache, kRows>(page_tokens, args, first_row, p);
   const Operands<Cache, kRows> weights(p[0], kWeightStride, page_tokens);
-  AttendPageArgs values = args;
-  if (first_row != 0) values.next_v = args.v;
-  AddValues<Cache, kRows>(values, first_row, 0, begin, end, weights, factor);
+  AddValues<Cache, kRows>(args, first_row == 0 ? args.next_v : args.v, first_row, 0, fold.begin,
+                          fold.end, weights, fold.factors);
 }
 
 // As many rows at a time as there are sums in registers, then half of that, ...: few instances, and

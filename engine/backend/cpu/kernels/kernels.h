@@ -46,6 +46,9 @@ struct AttendPageArgs {
   // What comes after k and v, fetched into the cache on the way; k and v again if nothing does.
   const std::byte* next_k = nullptr;
   const std::byte* next_v = nullptr;
+  // Of a sealed page: scales of its channels of keys [dim], and of its values [page_tokens].
+  const float* k_scales = nullptr;
+  const float* v_scales = nullptr;
   int dim = 0;
   int num_rows = 0;
   const float* q = nullptr;
@@ -95,6 +98,10 @@ struct Kernels {
   void (*matmul)(const PanelFormat& format, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
+  // The same of a page whose numbers have `bits`. With q' = q * k_scales and p' = the weights of
+  // the softmax * v_scales, both rounded to integers of 16 bits, the largest magnitude of each row
+  // being 32767, all sums of products are exact.
+  void (*attend_sealed_page)(int bits, int page_tokens, const AttendPageArgs& args) = nullptr;
   // Scores of up to kQueryRows queries against 16 chunk summaries.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
   //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are

@@ -9,6 +9,7 @@
 #include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/meter-inl.h"
 #include "engine/backend/cpu/kernels/rotate-inl.h"
+#include "engine/backend/cpu/kernels/sealed_attention-inl.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
@@ -20,6 +21,7 @@ const Kernels& Table() {
       .pack_x = PackX,
       .matmul = MatMul,
       .attend_page = AttendPage,
+      .attend_sealed_page = AttendSealedPage,
       .score_chunks = ScoreChunks,
       .score_tile = ScoreTile,
       .add_weighted_keys = AddWeightedKeys,

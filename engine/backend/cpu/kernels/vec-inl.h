@@ -137,6 +137,10 @@ FOLIO_INLINE BitVec LoadBits(const std::byte* p) {
   return ForRegs<BitVec>([&](int i) { return LoadReg<BitReg>(p + i * kRegBytes); });
 }
 
+FOLIO_INLINE Vec Abs(Vec v) {
+  return ForRegs<Vec>([&](int i) { return (Reg)((BitReg)v.r[i] & 0x7fffffffu); });
+}
+
 // The two halves of 16 bf16 pairs, as fp32: the first of each pair lies in the low bits.
 FOLIO_INLINE Vec LowBf16(BitVec pairs) {
   return ForRegs<Vec>([&](int i) { return (Reg)(pairs.r[i] << 16); });

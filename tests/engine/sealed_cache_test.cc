@@ -1,0 +1,481 @@
+// Caches whose complete pages are integers of 8 or 4 bits: the stored form beside its definition
+// (kv_types.h, sealed_codec.h), attention on every instruction set beside float64, and what must
+// not depend on how a text is cut.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/attention/attention_registry.h"
+#include "engine/attention/strategy_registry.h"
+#include "engine/backend/cpu/kernels/kernels.h"
+#include "engine/backend/cpu/sealed_codec.h"
+#include "engine/base/half.h"
+#include "engine/types/geometry_check.h"
+#include "tests/engine/test_model.h"
+
+namespace folio::test {
+namespace {
+
+using Floats = std::vector<float>;
+
+KvGeometry Geometry(int bits, int head_dim, int page_tokens, bool paired = false) {
+  KvGeometry geometry = KvGeometry::Make({.num_layers = 1,
+                                          .num_heads = 1,
+                                          .num_kv_heads = 1,
+                                          .head_dim = head_dim,
+                                          .paired_keys = paired},
+                                         page_tokens, DType::kBf16);
+  geometry.sealed_bits = bits;
+  return geometry;
+}
+
+// Where the layouts of kv_types.h have a number of a key or value: its index, in numbers.
+int64_t KeyIndex(const KvGeometry& g, int token, int d) {
+  return ((int64_t{token} / 16 * (g.padded_key_dim() / 2) + d / 2) * 16 + token % 16) * 2 + d % 2;
+}
+int64_t ValueIndex(const KvGeometry& g, int token, int d) {
+  return (int64_t{token} / 2 * g.padded_dim + d) * 2 + token % 2;
+}
+// The same of 4 bits: the byte, and whether the number is its low bits.
+std::pair<int64_t, bool> KeyNibble(const KvGeometry& g, int token, int d) {
+  const int64_t line = int64_t{token} / 16 * (g.padded_key_dim() / 2) + d / 2;
+  return {(line / 2 * 16 + token % 16) * 2 + d % 2, line % 2 == 0};
+}
+std::pair<int64_t, bool> ValueNibble(const KvGeometry& g, int token, int d) {
+  const int pair = token / 2;
+  return {(int64_t{pair} / 2 * g.padded_dim + d) * 2 + token % 2, pair % 2 == 0};
+}
+
+struct OpenSlice {
+  explicit OpenSlice(const KvGeometry& g) : geometry(g), bytes(g.slice_bytes()) {}
+  void SetKey(int token, int d, float x) { Set(KeyIndex(geometry, token, d), x); }
+  void SetValue(int token, int d, float x) {
+    Set(geometry.key_bytes() / 2 + ValueIndex(geometry, token, d), x);
+  }
+  float Key(int token, int d) const { return Get(KeyIndex(geometry, token, d)); }
+  float Value(int token, int d) const {
+    return Get(geometry.key_bytes() / 2 + ValueIndex(geometry, token, d));
+  }
+
+  const KvGeometry geometry;
+  std::vector<std::byte> bytes;
+
+ private:
+  void Set(int64_t at, float x) {
+    const uint16_t bits = FloatToBf16(x);
+    std::memcpy(&bytes[at * 2], &bits, 2);
+  }
+  float Get(int64_t at) const {
+    uint16_t bits;
+    std::memcpy(&bits, &bytes[at * 2], 2);
+    return Bf16ToFloat(bits);
+  }
+};
+
+int StoredDim(const KvGeometry& g) { return g.paired_keys ? g.head_dim / 2 : g.head_dim; }
+
+// Numbers of all sizes: channels that are zero, tiny and huge.
+OpenSlice RandomSlice(const KvGeometry& g, uint64_t seed) {
+  OpenSlice slice(g);
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal;
+  for (int t = 0; t < g.page_tokens; ++t) {
+    for (int d = 0; d < StoredDim(g); ++d) {
+      const float size = d == 0 ? 0.0f : d == 1 ? 1e-35f : d == 2 ? 1e4f : 1.0f;
+      slice.SetKey(t, d, size * normal(random));
+    }
+    const float size = t == 0 ? 0.0f : t == 1 ? 300.0f : 1.0f;
+    for (int d = 0; d < g.head_dim; ++d) slice.SetValue(t, d, size * normal(random));
+  }
+  return slice;
+}
+
+// The definition: {integer, scale} of x among numbers of which m is the largest magnitude.
+std::pair<int, float> Defined(float x, float m, int bits) {
+  const float n = bits == 8 ? 127.0f : 7.0f;
+  if (m <= 1e-30f) return {0, m / n};
+  return {static_cast<int>(std::nearbyint(x * (n / m))), m / n};
+}
+float LargestKey(const OpenSlice& slice, int d) {
+  float m = 0;
+  for (int t = 0; t < slice.geometry.page_tokens; ++t) m = std::max(m, std::fabs(slice.Key(t, d)));
+  return m;
+}
+float LargestOfValue(const OpenSlice& slice, int token) {
+  float m = 0;
+  for (int d = 0; d < slice.geometry.head_dim; ++d)
+    m = std::max(m, std::fabs(slice.Value(token, d)));
+  return m;
+}
+
+class SealedSlices : public testing::TestWithParam<std::tuple<int, int, int, bool>> {
+ protected:
+  const int bits_ = std::get<0>(GetParam());
+  const KvGeometry geometry_ =
+      Geometry(bits_, std::get<1>(GetParam()), std::get<2>(GetParam()), std::get<3>(GetParam()));
+  const OpenSlice open_ = RandomSlice(geometry_, 7);
+  const std::vector<std::byte> sealed_ = [this] {
+    std::vector<std::byte> sealed(geometry_.sealed_slice_bytes(), std::byte{0xa5});
+    SealSlice(geometry_, open_.bytes.data(), sealed.data());
+    return sealed;
+  }();
+  int IntegerAt(int64_t base, int64_t index, std::pair<int64_t, bool> nibble) const {
+    if (bits_ == 8) return static_cast<int8_t>(sealed_[base + index]);
+    const auto byte = static_cast<int>(sealed_[base + nibble.first]);
+    return (nibble.second ? byte & 15 : byte >> 4) - 8;
+  }
+};
+
+TEST_P(SealedSlices, HoldTheIntegersAndScalesOfTheirDefinition) {
+  const KvGeometry& g = geometry_;
+  const SealedSlice parts(g, sealed_.data());
+  for (int t = 0; t < g.page_tokens; ++t) {
+    for (int d = 0; d < StoredDim(g); ++d) {
+      const auto [integer, scale] = Defined(open_.Key(t, d), LargestKey(open_, d), bits_);
+      ASSERT_EQ(IntegerAt(0, KeyIndex(g, t, d), KeyNibble(g, t, d)), integer) << t << " " << d;
+      ASSERT_EQ(parts.key_scales[d], scale) << d;
+    }
+    for (int d = 0; d < g.head_dim; ++d) {
+      const auto [integer, scale] = Defined(open_.Value(t, d), LargestOfValue(open_, t), bits_);
+      ASSERT_EQ(IntegerAt(g.sealed_key_bytes(), ValueIndex(g, t, d), ValueNibble(g, t, d)), integer)
+          << t << " " << d;
+      ASSERT_EQ(parts.value_scales[t], scale) << t;
+    }
+  }
+}
+
+TEST_P(SealedSlices, AreReadAsIntegersTimesScales) {
+  const KvGeometry& g = geometry_;
+  OpenSlice read(g);
+  UnsealSlice(g, sealed_.data(), read.bytes.data());
+  Floats value(g.head_dim);
+  for (int t = 0; t < g.page_tokens; ++t) {
+    ReadSealedValue(g, sealed_.data(), t, value.data());
+    for (int d = 0; d < g.head_dim; ++d) {
+      const auto [integer, scale] = Defined(open_.Value(t, d), LargestOfValue(open_, t), bits_);
+      const float number = static_cast<float>(integer) * scale;
+      ASSERT_EQ(value[d], number);
+      ASSERT_EQ(read.Value(t, d), Bf16ToFloat(FloatToBf16(number)));
+    }
+    for (int d = 0; d < StoredDim(g); ++d) {
+      const auto [integer, scale] = Defined(open_.Key(t, d), LargestKey(open_, d), bits_);
+      ASSERT_EQ(read.Key(t, d), Bf16ToFloat(FloatToBf16(static_cast<float>(integer) * scale)));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, SealedSlices,
+                         testing::Values(std::tuple(8, 64, 64, false), std::tuple(8, 40, 16, false),
+                                         std::tuple(8, 64, 32, true), std::tuple(4, 64, 64, false),
+                                         std::tuple(4, 40, 16, false),
+                                         std::tuple(4, 256, 256, false),
+                                         std::tuple(4, 64, 32, true)));
+
+TEST(SealedGeometry, OtherNumbersAreRefused) {
+  KvGeometry geometry = Geometry(8, 64, 64);
+  EXPECT_TRUE(CheckGeometry(geometry).ok());
+  geometry.sealed_bits = 5;
+  EXPECT_EQ(CheckGeometry(geometry).code(), absl::StatusCode::kInvalidArgument);
+  geometry.sealed_bits = 4;
+  geometry.dtype = DType::kF32;
+  EXPECT_EQ(CheckGeometry(geometry).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// One page on one instruction set.
+class SealedPages : public testing::TestWithParam<std::tuple<Isa, int, int, int>> {
+ protected:
+  static constexpr int kRows = 7;
+  void SetUp() override {
+    if (!CpuSupports(isa_)) GTEST_SKIP() << "this CPU has no " << IsaName(isa_);
+    std::mt19937_64 random(3);
+    std::normal_distribution<float> normal;
+    slice_ = std::make_unique<OpenSlice>(geometry_);
+    for (int t = 0; t < geometry_.page_tokens; ++t) {
+      for (int d = 0; d < geometry_.head_dim; ++d) {
+        slice_->SetKey(t, d, normal(random) * (d == 3 ? 20.0f : 1.0f));
+        slice_->SetValue(t, d, normal(random));
+      }
+    }
+    sealed_.resize(geometry_.sealed_slice_bytes());
+    SealSlice(geometry_, slice_->bytes.data(), sealed_.data());
+    queries_.resize(kRows * geometry_.padded_dim);
+    for (int r = 0; r < kRows; ++r) {
+      for (int d = 0; d < geometry_.head_dim; ++d) {
+        queries_[r * geometry_.padded_dim + d] = 0.3f * normal(random);
+      }
+    }
+  }
+  // Rows [first, end) together, folded twice: into an empty state and into that.
+  std::vector<Floats> Attend(int first, int end) const {
+    const SealedSlice parts(geometry_, sealed_.data());
+    std::vector<Floats> states(end - first, Floats(geometry_.padded_dim + 2));
+    cpu::AttendPageArgs args;
+    args.k = args.next_k = parts.keys;
+    args.v = args.next_v = parts.values;
+    args.k_scales = parts.key_scales;
+    args.v_scales = parts.value_scales;
+    args.dim = geometry_.padded_dim;
+    args.num_rows = end - first;
+    args.q = &queries_[first * geometry_.padded_dim];
+    for (int r = 0; r < args.num_rows; ++r) {
+      cpu::InitState(states[r].data(), args.dim);
+      args.state[r] = states[r].data();
+      args.lo[r] = Lo(first + r);
+      args.hi[r] = Hi(first + r);
+    }
+    const cpu::Kernels& kernels = cpu::KernelsFor(isa_);
+    for (int n = 0; n < 2; ++n) {
+      kernels.attend_sealed_page(geometry_.sealed_bits, geometry_.page_tokens, args);
+    }
+    return states;
+  }
+  int Lo(int row) const { return row % 3 == 0 ? 0 : row; }
+  int Hi(int row) const { return row % 2 == 0 ? geometry_.page_tokens : row + 1 + row % 4; }
+
+  const Isa isa_ = std::get<0>(GetParam());
+  const KvGeometry geometry_ =
+      Geometry(std::get<1>(GetParam()), std::get<2>(GetParam()), std::get<3>(GetParam()));
+  std::unique_ptr<OpenSlice> slice_;
+  std::vector<std::byte> sealed_;
+  Floats queries_;
+};
+
+TEST_P(SealedPages, AttentionIsThatOfTheStoredNumbers) {
+  OpenSlice stored(geometry_);
+  const auto states = Attend(0, kRows);
+  Floats value(geometry_.head_dim);
+  for (int r = 0; r < kRows; ++r) {
+    std::vector<double> out(geometry_.head_dim);
+    double sum = 0;
+    for (int t = Lo(r); t < Hi(r); ++t) {
+      double score = 0;
+      for (int d = 0; d < geometry_.head_dim; ++d) {
+        const auto [integer, scale] =
+            Defined(slice_->Key(t, d), LargestKey(*slice_, d), geometry_.sealed_bits);
+        score += double{queries_[r * geometry_.padded_dim + d]} * integer * scale;
+      }
+      const double weight = std::exp(score);
+      sum += weight;
+      for (int d = 0; d < geometry_.head_dim; ++d) {
+        const auto [integer, scale] =
+            Defined(slice_->Value(t, d), LargestOfValue(*slice_, t), geometry_.sealed_bits);
+        out[d] += weight * integer * scale;
+      }
+    }
+    for (int d = 0; d < geometry_.head_dim; ++d) {
+      const float norm = states[r][geometry_.padded_dim + 1];
+      ASSERT_NEAR(states[r][d] / norm, out[d] / sum, 2e-3) << r << " " << d;
+    }
+  }
+}
+
+TEST_P(SealedPages, ARowIsTheSameAloneAndBesideOthers) {
+  const auto together = Attend(0, kRows);
+  for (int r = 0; r < kRows; ++r) EXPECT_EQ(Attend(r, r + 1)[0], together[r]) << r;
+  EXPECT_EQ(Attend(1, 4)[1], together[2]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, SealedPages,
+                         testing::Combine(testing::ValuesIn(kAllIsas), testing::Values(8, 4),
+                                          testing::Values(16, 48, 128), testing::Values(16, 64)),
+                         [](const auto& info) {
+                           return absl::StrCat(
+                               IsaName(std::get<0>(info.param)), "_int", std::get<1>(info.param),
+                               "_dim", std::get<2>(info.param), "_page", std::get<3>(info.param));
+                         });
+
+// All of its sums are exact: every instruction set has the same integers.
+TEST(SealedPagesOfEveryIsa, ScoresAreTheSameBits) {
+  const KvGeometry g = Geometry(8, 64, 16);
+  const OpenSlice slice = RandomSlice(g, 5);
+  std::vector<std::byte> sealed(g.sealed_slice_bytes());
+  SealSlice(g, slice.bytes.data(), sealed.data());
+  const SealedSlice parts(g, sealed.data());
+  Floats query(64);
+  for (int d = 0; d < 64; ++d) query[d] = 1e-5f * static_cast<float>(d - 30);
+  Floats first;
+  for (const Isa isa : kAllIsas) {
+    if (!CpuSupports(isa)) continue;
+    Floats state(66);
+    cpu::InitState(state.data(), 64);
+    cpu::AttendPageArgs args;
+    args.k = args.next_k = parts.keys;
+    args.v = args.next_v = parts.values;
+    args.k_scales = parts.key_scales;
+    args.v_scales = parts.value_scales;
+    args.dim = 64;
+    args.num_rows = 1;
+    args.q = query.data();
+    args.state[0] = state.data();
+    args.lo[0] = 5;
+    args.hi[0] = 6;  // a single token: its value, and its score as the maximum
+    cpu::KernelsFor(isa).attend_sealed_page(8, 16, args);
+    if (first.empty()) first = state;
+    EXPECT_EQ(state, first) << IsaName(isa);
+  }
+}
+
+constexpr int kTrainedLength = 128;
+
+class SealedCache : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  static void SetUpTestSuite() {
+    dir_ = new ScratchDir;
+    TinyShape shape;
+    shape.trained_length = kTrainedLength;
+    WriteTinyModel(shape, dir_->path() + "/model");
+    for (const char* dtype : {"fp32", "bf16", "int8", "int4"}) {
+      models_[dtype] = LoadTestModel(dir_->path() + "/model", {.kv_dtype = dtype});
+    }
+  }
+  static void TearDownTestSuite() {
+    models_.clear();
+    delete dir_;
+  }
+  AttentionPlan Plan(const std::string& position = "plain") const {
+    const auto spec =
+        ResolveAttention({{strategy_, {}}, {position, {}}}, {}, model_->attention, {1000, false});
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    return PlanFor(*spec, model_->attention, kUnbounded);
+  }
+
+  void ExpectCloseToAWideOne(const AttentionPlan& plan, bool chooses) const {
+    const auto tokens = RandomTokens(3 * kTrainedLength, 64, 5);
+    const auto exact = AllLogits(models_["fp32"].get(), plan, tokens, {512});
+    const auto logits = AllLogits(model_, plan, tokens, {512});
+    const float difference = MaxAbsDifference(exact, logits);
+    EXPECT_LE(difference, chooses ? 5.0f : dtype_ == "int8" ? 0.3f : 2.0f);
+    double mean = 0;
+    for (size_t n = 0; n < exact.size(); ++n) mean += std::abs(exact[n] - logits[n]);
+    EXPECT_LE(mean / static_cast<double>(exact.size()), dtype_ == "int8" ? 0.03 : 0.3);
+  }
+  void ExpectSameBitsInAnyChunking(const AttentionPlan& plan) const {
+    const auto tokens = RandomTokens(3 * kTrainedLength + 5, 64, 6);
+    const auto whole = AllLogits(model_, plan, tokens, {512});
+    for (const std::vector<int>& pieces : {std::vector<int>{1}, {7}, {16}, {100, 1, 33, 2}}) {
+      EXPECT_EQ(whole, AllLogits(model_, plan, tokens, pieces)) << pieces[0];
+    }
+  }
+
+  static ScratchDir* dir_;
+  static std::map<std::string, std::unique_ptr<LoadedModel>> models_;
+  const std::string dtype_ = std::get<0>(GetParam());
+  const std::string strategy_ = std::get<1>(GetParam());
+  LoadedModel* const model_ = models_[dtype_].get();
+};
+
+ScratchDir* SealedCache::dir_ = nullptr;
+std::map<std::string, std::unique_ptr<LoadedModel>> SealedCache::models_;
+
+TEST_P(SealedCache, IsCloseToAWideOne) {
+  EXPECT_EQ(model_->info.kv_dtype, dtype_);
+  // Chunks that score alike may change places.
+  ExpectCloseToAWideOne(Plan(), strategy_ == "long_heads");
+}
+
+TEST_P(SealedCache, PagesThatAreNotCompleteAreWide) {
+  const auto tokens = RandomTokens(16, 64, 9);
+  EXPECT_EQ(AllLogits(models_["bf16"].get(), Plan(), tokens, {5}),
+            AllLogits(model_, Plan(), tokens, {5}));
+  const AttentionPlan plan = Plan();
+  if (plan.retention.window_tokens != kUnbounded) return;
+  const auto longer = RandomTokens(100, 64, 9);
+  EXPECT_NE(AllLogits(models_["bf16"].get(), plan, longer, {5}),
+            AllLogits(model_, plan, longer, {5}));
+}
+
+TEST_P(SealedCache, AnyChunkingGivesTheSameBits) { ExpectSameBitsInAnyChunking(Plan()); }
+
+// Keys of complete pages as bf16, and single values of them.
+TEST_P(SealedCache, AnyChunkingChoosesTheSameMiddleTokens) {
+  if (strategy_ != "lm_infinite") GTEST_SKIP() << "of LM-Infinite";
+  const auto spec = ResolveAttention(
+      {{strategy_, {{"top_tokens", 5}, {"top_from_layer", 0}, {"top_all_rows", 1}}}, {}}, {},
+      model_->attention, {1000, false});
+  const AttentionPlan plan = PlanFor(*spec, model_->attention, kUnbounded);
+  ExpectSameBitsInAnyChunking(plan);
+  ExpectCloseToAWideOne(plan, true);
+}
+
+// Each completes pages, or a chunk, that the others still share.
+TEST_P(SealedCache, ForksGoTheirOwnWays) {
+  const auto document = RandomTokens(2 * kTrainedLength + 13, 64, 7);
+  Stream origin(model_, Plan());
+  const auto feed = [&](std::vector<Stream*> streams, const std::vector<std::vector<int32_t>>& of) {
+    StepBatch batch;
+    std::vector<int32_t> ids;
+    std::vector<int> rows;
+    for (size_t n = 0; n < streams.size(); ++n) {
+      const int count = static_cast<int>(of[n].size());
+      batch.slices.push_back(streams[n]->Next(batch.num_rows, count));
+      batch.num_rows += count;
+      ids.insert(ids.end(), of[n].begin(), of[n].end());
+      rows.push_back(batch.num_rows - 1);
+    }
+    const auto logits = model_->transformer->Forward(batch, ids, rows);
+    const Floats copy(logits.begin(), logits.end());
+    for (size_t n = 0; n < streams.size(); ++n) streams[n]->Done(static_cast<int>(of[n].size()));
+    return copy;
+  };
+  feed({&origin}, {document});
+  const std::vector<std::vector<int32_t>> parts = {RandomTokens(40, 64, 21),
+                                                   RandomTokens(3, 64, 22)};
+  std::vector<Floats> alone;
+  for (const auto& part : parts) {
+    std::vector<int32_t> text = document;
+    text.insert(text.end(), part.begin(), part.end());
+    const auto all = AllLogits(model_, Plan(), text, {512});
+    alone.emplace_back(all.end() - 64, all.end());
+  }
+  Stream first = origin.Fork();
+  Stream second = origin.Fork();
+  Stream third = origin.Fork();
+  const Floats together = feed({&first, &second, &third}, {parts[0], parts[1], parts[0]});
+  EXPECT_EQ(Floats(together.begin(), together.begin() + 64), alone[0]);
+  EXPECT_EQ(Floats(together.begin() + 64, together.begin() + 128), alone[1]);
+  EXPECT_EQ(Floats(together.begin() + 128, together.end()), alone[0]);
+}
+
+TEST_P(SealedCache, NothingIsLeftAndCompletePagesAreSmall) {
+  const KvStore& store = *model_->store;
+  EXPECT_EQ(store.used_page_bytes() + store.used_summary_bytes(), 0);
+  if (Plan().retention.window_tokens != kUnbounded) return;
+  const auto bytes_of = [&](const std::string& dtype) {
+    LoadedModel* const model = models_[dtype].get();
+    Stream stream(model, Plan());
+    const auto tokens = RandomTokens(512, 64, 3);
+    StepBatch batch;
+    batch.num_rows = 512;
+    batch.slices.push_back(stream.Next(0, 512));
+    model->transformer->Forward(batch, tokens, {});
+    stream.Done(512);
+    return model->store->FootprintOf(stream.kv()).device_bytes;
+  };
+  // Rounded up to pages of the system, which this model's slices are below.
+  EXPECT_LT(bytes_of(dtype_), bytes_of("fp32"));
+  EXPECT_EQ(store.used_page_bytes(), 0);
+}
+
+std::vector<std::string> Names() {
+  std::vector<std::string> names;
+  for (const AttentionStrategy* strategy : AllStrategies()) {
+    if (strategy->name() != "truncation") names.push_back(strategy->name());
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, SealedCache,
+                         testing::Combine(testing::Values("int8", "int4"),
+                                          testing::ValuesIn(Names())),
+                         [](const auto& info) {
+                           return std::get<0>(info.param) + "_" + std::get<1>(info.param);
+                         });
+
+}  // namespace
+}  // namespace folio::test
