@@ -9,8 +9,8 @@ def write_program(path, body):
     return path
 
 
-def folio_bench(path, decode=10.0, prefill=40.0, share=0.96, log=None):
-    """A folio-bench of these speeds; what it is given goes to `log`, a line for each call."""
+def folio_bench(path, decode=10.0, prefill=40.0, share=0.96, stall_ms=5.0, log=None):
+    """A folio-bench of these speeds, whose longest token takes `stall_ms` more than the others; what it is given goes to `log`, a line for each call."""
     return write_program(path, f"""
 flags = dict(flag.lstrip("-").split("=") for flag in sys.argv[1:] if "=" in flag)
 if {str(log)!r} != "None":
@@ -19,7 +19,8 @@ if {str(log)!r} != "None":
 print(json.dumps({{"run": {{"model": "fake", "backend": "cpu", "threads": 2, "weights": flags.get("weight_dtype", "bf16"), "kv": "bf16"}}}}))
 for strategy in flags["strategies"].split(","):
     for depth in flags["depths"].split(","):
-        row = {{"strategy": strategy, "depth": int(depth), "decode_tokens_per_s": {decode}, "decode_gb_per_s": 20.0,
+        row = {{"strategy": strategy, "depth": int(depth), "decode_tokens_per_s": {decode}, "decode_mean_tokens_per_s": {decode},
+               "decode_longest_ms": {1000 / decode + stall_ms}, "decode_gb_per_s": 20.0,
                "read_gb_per_s": 21.0, "bandwidth_share": {share}, "prefill_tokens_per_s": 0.0, "prefill_gflop_per_s": 0.0,
                "fp32_peak_gflop_per_s": 0.0, "peak_share": 0.0, "peak_rss_bytes": 1}}
         if flags["prefill_tokens"] != "0":

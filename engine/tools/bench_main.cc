@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,9 @@ double Median(std::vector<double> values) {
 struct Row {
   std::string strategy;
   int64_t depth = 0;
-  double decode_tokens_per_s = 0;
+  double decode_tokens_per_s = 0;       // by the median token of the median round
+  double decode_mean_tokens_per_s = 0;  // by all tokens
+  double decode_longest_s = 0;
   double decode_bytes = 0;  // per token
   double read_bytes_per_s = 0;
   double prefill_tokens_per_s = 0;
@@ -67,13 +70,17 @@ class Bench {
   absl::StatusOr<Row> Measure(const std::string& strategy, int64_t depth) {
     Row row{.strategy = strategy, .depth = depth};
     std::vector<double> decode, read, prefill, peak;
+    double all_seconds = 0;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       FOLIO_ASSIGN_OR_RETURN(const int answer, streams_.Add({strategy, {}}, depth, depth));
       read.push_back(meter_.ReadBytesPerSecond());
       FOLIO_ASSIGN_OR_RETURN(
-          const double seconds,
-          streams_.SecondsPerDecode(std::span(&answer, 1), absl::GetFlag(FLAGS_decode_tokens)));
-      decode.push_back(seconds);
+          const std::vector<double> seconds,
+          streams_.DecodeSeconds(std::span(&answer, 1), absl::GetFlag(FLAGS_decode_tokens)));
+      decode.push_back(seconds[seconds.size() / 2]);
+      const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+      all_seconds += sum / static_cast<double>(seconds.size());
+      row.decode_longest_s = std::max(row.decode_longest_s, seconds.back());
       read.push_back(meter_.ReadBytesPerSecond());
       row.decode_bytes = streams_.WeightBytes() + streams_.BytesPerDecode(answer);
       NoteMemory();
@@ -91,6 +98,7 @@ class Bench {
     }
     row.read_bytes_per_s = Median(read);
     row.decode_tokens_per_s = 1 / Median(decode);
+    row.decode_mean_tokens_per_s = static_cast<double>(decode.size()) / all_seconds;
     if (!prefill.empty()) {
       row.prefill_tokens_per_s = 1 / Median(prefill);
       row.peak_flops_per_s = Median(peak);
@@ -120,12 +128,14 @@ void Print(const Row& r) {
   if (absl::GetFlag(FLAGS_json)) {
     std::printf(
         "{\"strategy\": \"%s\", \"depth\": %ld, \"decode_tokens_per_s\": %.3f, "
-        "\"decode_gb_per_s\": %.2f, \"read_gb_per_s\": %.2f, \"bandwidth_share\": %.3f, "
+        "\"decode_mean_tokens_per_s\": %.3f, \"decode_longest_ms\": %.2f, \"decode_gb_per_s\": "
+        "%.2f, \"read_gb_per_s\": %.2f, \"bandwidth_share\": %.3f, "
         "\"prefill_tokens_per_s\": %.2f, \"prefill_gflop_per_s\": %.1f, "
         "\"fp32_peak_gflop_per_s\": %.1f, \"peak_share\": %.3f, \"peak_rss_bytes\": %ld}\n",
-        r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s, r.decode_bytes_per_s() / 1e9,
-        r.read_bytes_per_s / 1e9, share, r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9,
-        r.peak_flops_per_s / 1e9, peak_share, long(PeakResidentBytes()));
+        r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s, r.decode_mean_tokens_per_s,
+        1e3 * r.decode_longest_s, r.decode_bytes_per_s() / 1e9, r.read_bytes_per_s / 1e9, share,
+        r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9, r.peak_flops_per_s / 1e9, peak_share,
+        long(PeakResidentBytes()));
   } else {
     std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%\n",
                 r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s,

@@ -195,8 +195,8 @@ absl::Status BenchStreams::Step(std::span<const int> streams, int count) {
 
 int BenchStreams::StepsOf(int repetitions) { return kWarmUp + repetitions; }
 
-absl::StatusOr<double> BenchStreams::SecondsPerDecode(std::span<const int> streams,
-                                                      int repetitions) {
+absl::StatusOr<std::vector<double>> BenchStreams::DecodeSeconds(std::span<const int> streams,
+                                                                int repetitions) {
   std::vector<double> seconds;
   for (int n = 0; n < StepsOf(repetitions); ++n) {
     const double start = Now();
@@ -204,6 +204,12 @@ absl::StatusOr<double> BenchStreams::SecondsPerDecode(std::span<const int> strea
     if (n >= kWarmUp) seconds.push_back(Now() - start);
   }
   std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+absl::StatusOr<double> BenchStreams::SecondsPerDecode(std::span<const int> streams,
+                                                      int repetitions) {
+  FOLIO_ASSIGN_OR_RETURN(const std::vector<double> seconds, DecodeSeconds(streams, repetitions));
   return seconds[seconds.size() / 2];
 }
 

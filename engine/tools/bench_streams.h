@@ -29,8 +29,9 @@ class BenchStreams {
 
   // One step: `count` tokens of each stream. Returns when it is done.
   absl::Status Step(std::span<const int> streams, int count);
-  // Seconds that one step of one token each takes: the median of `repetitions`, after some that
-  // do not count.
+  // Seconds that one step of one token each takes: of `repetitions`, shortest first, after some
+  // that do not count; and their median.
+  absl::StatusOr<std::vector<double>> DecodeSeconds(std::span<const int> streams, int repetitions);
   absl::StatusOr<double> SecondsPerDecode(std::span<const int> streams, int repetitions);
   // The steps that this runs.
   static int StepsOf(int repetitions);

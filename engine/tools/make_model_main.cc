@@ -10,8 +10,8 @@
 #include "absl/flags/usage.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/usable_cpus.h"
 #include "engine/tools/make_model.h"
 #include "engine/tools/pack_model.h"
 
