@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "server/edge/listen_address.h"
 #include "server/flag_checks.h"
 #include "server/limit_flags.h"
@@ -20,6 +21,15 @@ const CLI::Validator kAddress(
       return std::string(status.message());
     },
     "HOST:PORT");
+
+const CLI::Validator kSlowdown(
+    [](std::string& number) -> std::string {
+      double value = 0;
+      if (absl::SimpleAtod(number, &value) && (value == 0 || (value > 1 && value <= 1000)))
+        return {};
+      return "must be 0, or above 1 and at most 1000";
+    },
+    "FLOAT");
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--model", engine->model_dir,
@@ -75,6 +85,10 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--prefill-share-tokens", engine->prefill_share_tokens,
                   "Most tokens of a step for one prefill while others wait; 0: half of them")
       ->check(kCount);
+  app->add_option("--prefill-slowdown", engine->prefill_slowdown,
+                  "A step that reads prompts beside running answers takes at most this many times "
+                  "as long as one of the answers alone, like 3; 0: no bound")
+      ->check(kSlowdown);
 }
 
 void AddServerFlags(CLI::App* app, ServerOptions* options) {

@@ -77,6 +77,9 @@ struct EngineOptions {
   // that one prefill may take while others wait; 0: half of them.
   int step_tokens = 0;
   int prefill_share_tokens = 0;
+  // A step that reads prompts beside answers takes at most so many times as long as one of the
+  // answers alone; 0: no bound. Else above 1.
+  double prefill_slowdown = 3;
   int max_running_requests = 64;
   int max_queued_requests = 256;
   // Of them for one client (GenerateSpec::client); 0: seven eighths.

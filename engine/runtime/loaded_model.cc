@@ -56,6 +56,11 @@ absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const L
     return absl::InvalidArgumentError(absl::StrCat(
         "prefill_share_tokens is ", sizes.prefill_share_tokens, ", must be in [1, step_tokens]"));
   }
+  if (options.prefill_slowdown != 0 && !(options.prefill_slowdown > 1)) {
+    return absl::InvalidArgumentError(absl::StrCat("prefill_slowdown is ", options.prefill_slowdown,
+                                                   ", must be 0 or larger than 1"));
+  }
+  sizes.prefill_slowdown = options.prefill_slowdown;
   if (options.max_running_requests < 1 || options.max_running_requests > sizes.step_tokens) {
     return absl::InvalidArgumentError(absl::StrCat(
         "max_running_requests is ", options.max_running_requests, ", must be in [1, step_tokens]"));

@@ -94,6 +94,7 @@ std::vector<ScheduledTokens*>::iterator Scheduler::PutTurnsFirst() {
 }
 
 void Scheduler::PlanPrefills(int budget) {
+  if (budget == 0) return;
   const size_t num_decodes = step_.size();
   for (Sequence* sequence : running_) {
     if (sequence->decoding() || sequence->paused || sequence->num_pending() == 0) continue;
@@ -149,7 +150,8 @@ const std::vector<ScheduledTokens>& Scheduler::NextStep() {
   failures_.clear();
   int budget = options_.step_tokens;
   PlanDecodes(&budget);
-  PlanPrefills(budget);
+  const int64_t most = pacer_.MostPromptTokens(std::ssize(step_));
+  PlanPrefills(static_cast<int>(std::min<int64_t>(budget, most)));
   bool first = true;
   for (ScheduledTokens& part : step_) {
     if (absl::Status status = Provide(part, first); !status.ok()) {

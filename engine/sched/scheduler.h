@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "engine/kv/kv_store.h"
 #include "engine/sched/sequence.h"
+#include "engine/sched/step_pacer.h"
 
 namespace folio {
 
@@ -17,6 +18,9 @@ struct SchedulerOptions {
   int prefill_share_tokens = 256;
   // Rows in one step of sequences that need the logits of every row.
   int score_rows = 128;
+  // A step with prompts takes at most so many times as long as one of its answers alone
+  // (StepPacer); 0: no bound.
+  double prefill_slowdown = 0;
 };
 
 // Part of a step: the next `num_tokens` tokens of one sequence.
@@ -43,7 +47,8 @@ class Scheduler {
       : options_(options),
         store_(store),
         reserve_(std::move(reserve)),
-        evict_for_(std::move(evict_for)) {}
+        evict_for_(std::move(evict_for)),
+        pacer_(options.prefill_slowdown) {}
 
   // Bytes a sequence must reserve before it runs.
   int64_t BytesNeeded(const Sequence& sequence) const;
@@ -66,7 +71,8 @@ class Scheduler {
   // Stops scheduling a sequence but keeps its cache: a finished document.
   void Retire(Sequence* sequence);
 
-  // The next step: one token of every decoding sequence first, then prefills. Of those each client
+  // The next step: one token of every decoding sequence first, then prefills, of which no more than
+  // keeps the answers' pace. Of those each client
   // has a turn first, for the one with the least left; then come the others. Each has a fair part
   // of the token budget, and what is left over goes to the oldest. Pages for all tokens are
   // allocated, and what else the step needs is reserved; a sequence that gets none is left out of
@@ -82,6 +88,11 @@ class Scheduler {
   // The step ran: advances the counters, frees pages that nobody can see any more and lets those
   // that are complete leave memory.
   void Commit(const std::vector<ScheduledTokens>& step);
+
+  // A step of so many answers and tokens of prompts took `seconds`: later ones are sized by it.
+  void NoteStep(int64_t num_answers, int64_t prompt_tokens, double seconds) {
+    pacer_.Note(num_answers, prompt_tokens, seconds);
+  }
 
   int num_running() const { return static_cast<int>(running_.size()); }
   // Whether another sequence than this one has tokens for the next step.
@@ -102,6 +113,7 @@ class Scheduler {
   KvStore* const store_;
   const Reserve reserve_;
   const EvictFor evict_for_;
+  StepPacer pacer_;
   std::vector<Sequence*> running_;  // in order of admission
   // Of the last step; each has room for all that run.
   std::vector<ScheduledTokens> step_;

@@ -1,5 +1,6 @@
 #include "engine/sched/scheduler.h"
 
+#include <algorithm>
 #include <list>
 
 #include "gtest/gtest.h"
@@ -54,6 +55,36 @@ int TokensOf(const std::vector<ScheduledTokens>& step, const Sequence* sequence)
     if (part.sequence == sequence) return part.num_tokens;
   }
   return 0;
+}
+
+// 10 ms of a step are its answer's, each token of a prompt takes 2 more.
+TEST_F(SchedulerTest, PromptsKeepTheAnswersPace) {
+  Scheduler scheduler{{.step_tokens = 64, .prefill_share_tokens = 32, .prefill_slowdown = 3},
+                      store_.get()};
+  Sequence* answer = Add(1, 60);
+  Sequence* prompt = Add(1000, 10);
+  ASSERT_TRUE(scheduler.Admit(answer));
+  const auto run = [&] {
+    const std::vector<ScheduledTokens> step = scheduler.NextStep();
+    const int answers = TokensOf(step, answer) > 0 && answer->decoding() ? 1 : 0;
+    const int tokens = TokensOf(step, prompt);
+    scheduler.Commit(step);
+    if (answer->num_pending() == 0) ++answer->num_known;
+    scheduler.NoteStep(answers, tokens, 0.010 * answers + 0.002 * tokens);
+    return tokens;
+  };
+  run();
+  ASSERT_TRUE(answer->decoding());
+  ASSERT_TRUE(scheduler.Admit(prompt));
+  int longest = 0;
+  for (int n = 0; n < 50; ++n) longest = std::max(longest, run());
+  EXPECT_GE(longest, 8);
+  EXPECT_LE(longest, 10);
+  EXPECT_EQ(answer->num_in_kv, 51);
+  EXPECT_GT(prompt->num_in_kv, 300);
+  scheduler.Remove(answer);
+  EXPECT_EQ(run(), 64);  // nobody waits
+  scheduler.Remove(prompt);
 }
 
 TEST_F(SchedulerTest, APrefillAloneMayHaveTheWholeStep) {

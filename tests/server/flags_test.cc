@@ -38,6 +38,7 @@ const Flag kFlags[] = {
     {"--store-bytes", "4KiB", "-1", FOLIO_GET(engine.store_bytes), "4096"},
     {"--step-tokens", "64", "-1", FOLIO_GET(engine.step_tokens)},
     {"--prefill-share-tokens", "16", "-1", FOLIO_GET(engine.prefill_share_tokens)},
+    {"--prefill-slowdown", "2.5", "1", FOLIO_GET(engine.prefill_slowdown)},
     {"--listen", "localhost:7", "localhost", FOLIO_GET(listen)},
     {"--metrics-listen", "off", "on", FOLIO_GET(metrics_listen)},
     {"--drain-seconds", "0", "-1", FOLIO_GET(drain_seconds)},

@@ -13,6 +13,8 @@ from stored import MIB
 
 ROUNDS, SEED = 200, 1
 NUM_TEXTS, TEXT_CHARS = 4, 6000
+# Of an upload: the tokenizer's window, before which there is no cut where it could be saved, and some more.
+LEAST_BYTES = 4500
 # Room for a few of the documents: others leave memory, and the disk.
 FLAGS = [f"--kv-bytes={8 * MIB}", f"--kv-disk-bytes={24 * MIB}", f"--store-bytes={96 * MIB}"]
 
@@ -81,7 +83,7 @@ class Crashes:
     def leave_unfinished(self, server, document, text, chance):
         data = self.paths[text].read_bytes()
         try:
-            begun = unfinished.begin(server, document, data, chance.randrange(len(data) // 2, len(data)))
+            begun = unfinished.begin(server, document, data, chance.randrange(LEAST_BYTES, len(data)))
             self.unfinished[document] = text, int(begun["saved_size_bytes"])
         except (RuntimeError, OSError, ValueError, h2.Closed):
             pass  # the server is gone
@@ -100,10 +102,11 @@ class Crashes:
             self.num_documents += 1
             if self.client(server, "docs", "save", document):
                 self.saved[document] = text
-            for other in chance.sample(sorted(self.saved), min(2, len(self.saved))):
+            kept = sorted(self.saved.keys() - self.deleted)
+            for other in chance.sample(kept, min(2, len(kept))):
                 self.client(server, "ask", "--document", other, "--question", "Why?", "--max-new-tokens", 2)
-            if len(self.saved) > 8:
-                old = chance.choice(sorted(self.saved))
+            if len(kept) > 8:
+                old = chance.choice(kept)
                 self.deleted.add(old)
                 self.client(server, "docs", "delete", old)
 

@@ -1,0 +1,56 @@
+#include "engine/sched/step_pacer.h"
+
+#include <algorithm>
+
+#include "engine/types/plan_parts.h"
+
+namespace folio {
+namespace {
+
+// So many steps with prompts are run at most before the answers are measured again.
+constexpr int64_t kSteps = 64;
+// Prompts get on, however short a step of answers is.
+constexpr int64_t kLeastTokens = 4;
+// What the steps of a machine differ by.
+constexpr double kMargin = 0.9;
+// What nobody notices: prompts may always take so long.
+constexpr double kFreeSeconds = 0.005;
+// Of steps with fewer tokens of prompts alone the time says little: weights are read for them all
+// the same.
+constexpr int64_t kEnoughTokens = 16;
+constexpr double kShareOfNew = 0.25;
+
+}  // namespace
+
+bool StepPacer::IsMeasured(int64_t num_answers) const {
+  return steps_since_ < kSteps && num_answers <= 2 * measured_answers_ &&
+         measured_answers_ <= 2 * num_answers;
+}
+
+int64_t StepPacer::MostPromptTokens(int64_t num_answers) const {
+  if (slowdown_ == 0 || num_answers == 0) return kUnbounded;
+  if (!IsMeasured(num_answers)) return 0;
+  if (token_seconds_ == 0) return kLeastTokens;
+  const double spare = std::max(kFreeSeconds, (slowdown_ - 1) * kMargin * answers_seconds_);
+  return std::max(kLeastTokens, static_cast<int64_t>(std::min(1e6, spare / token_seconds_)));
+}
+
+// Where steps differ the careful side is believed at once, the other by and by.
+void StepPacer::Note(int64_t num_answers, int64_t prompt_tokens, double seconds) {
+  if (num_answers > 0 && prompt_tokens == 0) {
+    const bool longer = IsMeasured(num_answers) && seconds > answers_seconds_;
+    answers_seconds_ =
+        longer ? answers_seconds_ + kShareOfNew * (seconds - answers_seconds_) : seconds;
+    measured_answers_ = num_answers;
+    steps_since_ = 0;
+    return;
+  }
+  ++steps_since_;
+  if (num_answers == 0 ? prompt_tokens < kEnoughTokens : !IsMeasured(num_answers)) return;
+  const double of_answers = num_answers == 0 ? 0 : answers_seconds_;
+  const double each = std::max(0.0, seconds - of_answers) / static_cast<double>(prompt_tokens);
+  token_seconds_ =
+      each > token_seconds_ ? each : token_seconds_ + kShareOfNew * (each - token_seconds_);
+}
+
+}  // namespace folio
