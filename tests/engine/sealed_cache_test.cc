@@ -54,6 +54,11 @@ std::pair<int64_t, bool> ValueNibble(const KvGeometry& g, int token, int d) {
 
 struct OpenSlice {
   explicit OpenSlice(const KvGeometry& g) : geometry(g), bytes(g.slice_bytes()) {}
+  OpenSlice(const OpenSlice&) = default;
+  OpenSlice& operator=(const OpenSlice& other) {  // of the same geometry
+    bytes = other.bytes;
+    return *this;
+  }
   void SetKey(int token, int d, float x) { Set(KeyIndex(geometry, token, d), x); }
   void SetValue(int token, int d, float x) {
     Set(geometry.key_bytes() / 2 + ValueIndex(geometry, token, d), x);
@@ -177,6 +182,23 @@ INSTANTIATE_TEST_SUITE_P(Shapes, SealedSlices,
                                          std::tuple(4, 256, 256, false),
                                          std::tuple(4, 64, 32, true)));
 
+// An answer that rests on a number that is not finite has to fail, not to be wrong.
+TEST_P(SealedSlices, WhatIsNotFiniteStaysSo) {
+  for (const float bad : {NAN, -NAN, INFINITY, -INFINITY}) {
+    OpenSlice open = open_;
+    open.SetKey(3, 5, bad);
+    open.SetValue(7, 2, bad);
+    std::vector<std::byte> sealed(geometry_.sealed_slice_bytes());
+    SealSlice(geometry_, open.bytes.data(), sealed.data());
+    OpenSlice read(geometry_);
+    UnsealSlice(geometry_, sealed.data(), read.bytes.data());
+    EXPECT_FALSE(std::isfinite(read.Key(3, 5)));
+    EXPECT_FALSE(std::isfinite(read.Value(7, 2)));
+    EXPECT_TRUE(std::isfinite(read.Key(3, 4)));
+    EXPECT_TRUE(std::isfinite(read.Value(6, 2)));
+  }
+}
+
 TEST(SealedGeometry, OtherNumbersAreRefused) {
   KvGeometry geometry = Geometry(8, 64, 64);
   EXPECT_TRUE(CheckGeometry(geometry).ok());
@@ -271,6 +293,20 @@ TEST_P(SealedPages, AttentionIsThatOfTheStoredNumbers) {
     for (int d = 0; d < geometry_.head_dim; ++d) {
       const float norm = states[r][geometry_.padded_dim + 1];
       ASSERT_NEAR(states[r][d] / norm, out[d] / sum, 2e-3) << r << " " << d;
+    }
+  }
+}
+
+// As a token leaves them whose hidden state was not finite.
+TEST_P(SealedPages, ARowThatSeesWhatIsNotFiniteIsNotFinite) {
+  const OpenSlice good = *slice_;
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    for (const bool key_too : {true, false}) {
+      *slice_ = good;
+      if (key_too) slice_->SetKey(5, 3, bad);
+      slice_->SetValue(5, 3, bad);
+      SealSlice(geometry_, slice_->bytes.data(), sealed_.data());
+      EXPECT_FALSE(std::isfinite(Attend(0, 1)[0][3])) << bad << " " << key_too;
     }
   }
 }

@@ -15,6 +15,7 @@ namespace {
 // Numbers of one line: of keys 16 tokens of two dims, of values 16 dims of two tokens.
 constexpr int kLine = 2 * kTile;
 constexpr float kSmallest = 1e-30f;
+constexpr uint16_t kInfinity = 0x7f80;  // bf16; what is above is no number
 
 // How the integers of keys, or of values, lie, in lines. A line has two scales: of keys those of
 // two dims, of values those of two tokens.
@@ -60,14 +61,14 @@ void SealLines(const Lines& lines, int bits, const uint16_t* open, std::byte* in
   std::fill_n(scales, lines.num_scales, 0.0f);
   for (int line = 0; line < lines.num_lines; ++line) {
     const uint16_t* const from = open + int64_t{line} * kLine;
-    float even = 0.0f, odd = 0.0f;
+    uint16_t even = 0, odd = 0;  // magnitudes, which are in the order of their bits
     for (int at = 0; at < kLine; at += 2) {
-      even = std::max(even, std::fabs(Bf16ToFloat(from[at])));
-      odd = std::max(odd, std::fabs(Bf16ToFloat(from[at + 1])));
+      even = std::max(even, static_cast<uint16_t>(from[at] & 0x7fff));
+      odd = std::max(odd, static_cast<uint16_t>(from[at + 1] & 0x7fff));
     }
     float* const of_line = scales + lines.scale(line, 0);
-    of_line[0] = std::max(of_line[0], even);
-    of_line[1] = std::max(of_line[1], odd);
+    of_line[0] = std::max(of_line[0], Bf16ToFloat(std::min(even, kInfinity)));
+    of_line[1] = std::max(of_line[1], Bf16ToFloat(std::min(odd, kInfinity)));
   }
   for (int n = 0; n < lines.num_scales; ++n) {
     inverses[n] = scales[n] > kSmallest ? most / scales[n] : 0.0f;

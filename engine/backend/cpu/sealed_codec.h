@@ -22,7 +22,9 @@ struct SealedSlice {
 
 // A slice of a page whose last token has been written, as integers: with m the largest magnitude in
 // one channel of its keys, or in one of its values, and n = 127 or 7, x becomes x * (n / m) rounded
-// to nearest, ties to even, and the scale is m / n; all in fp32. Where m < 1e-30 all are zero.
+// to nearest, ties to even, and the scale is m / n; all in fp32. Where m is 1e-30 or less all are
+// zero. Where one of them is not finite the scale is infinite and all are zero, so that whatever
+// reads them is no number either.
 void SealSlice(const KvGeometry& geometry, const std::byte* open, std::byte* sealed);
 
 // Its numbers, rounded to bf16 where an open page has them.

@@ -26,15 +26,17 @@ struct PairRows {
   FOLIO_INLINE void Set(int row, const float* x, const float* factors, int n) {
     alignas(64) float scaled[kMost];
     Vec magnitudes = Zero();
+    Vec poison = Zero();  // not a number where one of x * factors is not finite
     for (int i = 0; i < n; i += 16) {
       const Vec v = Load(x + i) * Load(factors + i);
       Store(scaled + i, v);
       magnitudes = Max(magnitudes, Abs(v));
+      poison = poison + v * Zero();
     }
     const float most = HorizontalMax(magnitudes);
     const Vec inverse = Splat(most > 1e-30f ? 32767.0f / most : 0.0f);
     for (int i = 0; i < n; i += 16) StoreRounded16(&pairs[row][i / 2], Load(scaled + i) * inverse);
-    scales[row] = most / 32767.0f;
+    scales[row] = most / 32767.0f + HorizontalSum(poison);
     biases[row] = kBits == 4 ? -kNibbleBias * SumOfPairs(pairs[row], n / 2) : 0;
   }
 };
