@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace folio {
@@ -21,11 +22,11 @@ TaskThreads::~TaskThreads() {
 }
 
 void TaskThreads::Post(Tasks* tasks) noexcept {
-  const bool one = tasks->size() == 1;
+  const size_t to_wake = std::min(tasks->size(), threads_.size());
   MutexLock lock(&mutex_);
   tasks_.splice(tasks_.end(), *tasks);
   // Within the lock: once the tasks are done this object may go.
-  one ? changed_.NotifyOne() : changed_.NotifyAll();
+  for (size_t n = 0; n < to_wake; ++n) changed_.NotifyOne();
 }
 
 void TaskThreads::Post(std::function<void()> task) {

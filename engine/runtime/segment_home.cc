@@ -17,8 +17,11 @@ namespace {
 
 // Reads in one operation.
 constexpr size_t kMaxRun = 32;
-// Slices that one task reads at least: waking a thread takes as long as reading some.
+// Slices that one task reads at least where the system has them in memory: waking a thread takes as
+// long as reading some. A read that takes longer than this waits for the disk, and then as many
+// threads as there are may wait.
 constexpr size_t kLeastTask = 8;
+constexpr std::chrono::microseconds kLongestCopy(50);
 
 // Made before it is needed: readers need no memory to say so.
 const absl::Status& Damaged() {
@@ -120,12 +123,13 @@ struct SegmentHome::ReadState {
   CondVar changed;
   size_t num_left FOLIO_GUARDED_BY(mutex) = 0;  // tasks
   bool late FOLIO_GUARDED_BY(mutex) = false;
-  std::shared_ptr<std::atomic<int>> num_late;  // of the home
+  // Of the home: orders that are late, and whether its last reads waited for the disk.
+  std::shared_ptr<Shared> home;
 
   void EndTask() {
     MutexLock lock(&mutex);
     if (--num_left > 0) return;
-    if (late) --*num_late;
+    if (late) --home->num_late;
     changed.NotifyAll();
   }
 };
@@ -137,13 +141,13 @@ class SegmentHome::Reads final : public PendingReads {
 
   bool Wait() override {
     MutexLock lock(&state_->mutex);
-    const bool hangs = *state_->num_late > 0;
+    const bool hangs = state_->home->num_late > 0;
     const auto end = hangs ? std::min(deadline_, Now() + given_ / 20) : deadline_;
     while (state_->num_left > 0) {
       if (!state_->changed.WaitUntil(&state_->mutex, end)) break;
     }
     if (state_->num_left == 0) return true;
-    if (!std::exchange(state_->late, true)) ++*state_->num_late;
+    if (!std::exchange(state_->late, true)) ++state_->home->num_late;
     return false;
   }
   bool done() const override {
@@ -249,14 +253,15 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
     }
     state->run_begins.push_back(n);
   }
+  const size_t least_task = shared_->waits_for_disk ? 1 : kLeastTask;
   const size_t num_tasks =
       std::min({static_cast<size_t>(options_.num_readers), state->run_begins.size(),
-                (count + kLeastTask - 1) / kLeastTask});
+                (count + least_task - 1) / least_task});
   {
     MutexLock lock(&state->mutex);
     state->num_left = num_tasks;
   }
-  state->num_late = num_late_;
+  state->home = shared_;
   auto pending = std::make_unique<Reads>(state, options_.read_deadline);
   TaskThreads::Tasks tasks;
   for (size_t task = 0; task < num_tasks; ++task) {
@@ -264,7 +269,9 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
       const std::vector<size_t>& begins = state->run_begins;
       for (size_t run; (run = state->next_run.fetch_add(1)) < begins.size();) {
         const size_t end = run + 1 < begins.size() ? begins[run + 1] : state->reads.size();
+        const auto start = std::chrono::steady_clock::now();
         ReadRun(state.get(), begins[run], end);
+        state->home->waits_for_disk = std::chrono::steady_clock::now() - start > kLongestCopy;
       }
       state->EndTask();
     });

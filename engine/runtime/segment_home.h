@@ -22,7 +22,7 @@ struct SegmentHomeOptions {
   int num_slices = 0;  // of a page
   int64_t slice_bytes = 0;
   // Reads at the same time: as many as keep a disk busy.
-  int num_readers = 8;
+  int num_readers = 32;
   // After it a read is given up on; while such a one hangs, others after a twentieth of it: a step
   // may have many, one after the other.
   std::chrono::milliseconds read_deadline = std::chrono::seconds(10);
@@ -64,6 +64,11 @@ class SegmentHome final : public PageHome {
 
  private:
   class Segment;
+  // With reads, which may end later than the home.
+  struct Shared {
+    std::atomic<int> num_late = 0;  // orders of reads that were given up on and have not ended
+    std::atomic<bool> waits_for_disk = false;  // as the last read did
+  };
   struct ReadState;
   class Reads;
 
@@ -85,8 +90,7 @@ class SegmentHome final : public PageHome {
   std::vector<Place> places_;  // [frame]; without a file: it has none
   std::unordered_map<uint64_t, std::shared_ptr<Segment>> growing_;  // by run
   int64_t writing_ = 0;
-  // Orders of reads that were given up on and have not ended; shared with them.
-  const std::shared_ptr<std::atomic<int>> num_late_ = std::make_shared<std::atomic<int>>(0);
+  const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 
   Mutex mutex_;
   CondVar changed_;

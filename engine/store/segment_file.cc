@@ -19,13 +19,13 @@ static_assert(std::endian::native == std::endian::little, "numbers lie in files 
 constexpr int64_t kBlock = 4096;
 constexpr size_t kGatherBytes = size_t{1} << 20;
 constexpr char kMagic[8] = {'F', 'O', 'L', 'I', 'O', 'S', 'E', 'G'};
-// Beyond them a header is nonsense: 1024 layers of 1024 KV heads, 64 MiB of a slice.
+// Beyond them a footer is nonsense: 1024 layers of 1024 KV heads, 64 MiB of a slice.
 constexpr int kMaxSlices = 1 << 20;
 constexpr int64_t kMaxSliceBytes = int64_t{64} << 20;
 constexpr int64_t kMaxFirstPage = int64_t{1} << 40;
 
 // As it lies in the file.
-struct Header {
+struct Footer {
   char magic[8];
   uint32_t version;
   uint32_t kind;
@@ -35,14 +35,14 @@ struct Header {
   uint64_t first_page;
   ContentKey key;
   uint64_t index_checksum;
-  uint64_t header_checksum;  // of everything before
+  uint64_t footer_checksum;  // of everything before
 };
-static_assert(sizeof(Header) == 88 && offsetof(Header, header_checksum) == 80);
+static_assert(sizeof(Footer) == 88 && offsetof(Footer, footer_checksum) == 80);
 
 int64_t RoundedUp(int64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
 
 int64_t DataOffset(const SegmentShape& shape, int slice, int page) {
-  return kBlock + (int64_t{slice} * shape.num_pages + page) * RoundedUp(shape.slice_bytes);
+  return (int64_t{slice} * shape.num_pages + page) * RoundedUp(shape.slice_bytes);
 }
 size_t IndexOf(const SegmentShape& shape, int slice, int page) {
   return static_cast<size_t>(slice) * static_cast<size_t>(shape.num_pages) +
@@ -58,19 +58,19 @@ std::span<const std::byte> BytesOf(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-Header MakeHeader(const ContentKey& key, const SegmentShape& shape, uint64_t index_checksum) {
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
-  header.version = kSegmentVersion;
-  header.kind = static_cast<uint32_t>(shape.kind);
-  header.num_slices = static_cast<uint32_t>(shape.num_slices);
-  header.num_pages = static_cast<uint32_t>(shape.num_pages);
-  header.slice_bytes = static_cast<uint64_t>(shape.slice_bytes);
-  header.first_page = static_cast<uint64_t>(shape.first_page);
-  header.key = key;
-  header.index_checksum = index_checksum;
-  header.header_checksum = Checksum(BytesOf(header).first(offsetof(Header, header_checksum)));
-  return header;
+Footer MakeFooter(const ContentKey& key, const SegmentShape& shape, uint64_t index_checksum) {
+  Footer footer{};
+  std::memcpy(footer.magic, kMagic, sizeof(kMagic));
+  footer.version = kSegmentVersion;
+  footer.kind = static_cast<uint32_t>(shape.kind);
+  footer.num_slices = static_cast<uint32_t>(shape.num_slices);
+  footer.num_pages = static_cast<uint32_t>(shape.num_pages);
+  footer.slice_bytes = static_cast<uint64_t>(shape.slice_bytes);
+  footer.first_page = static_cast<uint64_t>(shape.first_page);
+  footer.key = key;
+  footer.index_checksum = index_checksum;
+  footer.footer_checksum = Checksum(BytesOf(footer).first(offsetof(Footer, footer_checksum)));
+  return footer;
 }
 
 }  // namespace
@@ -87,7 +87,9 @@ absl::Status SegmentShape::Check() const {
       " bytes (1 to ", kMaxSliceBytes, "), of kind ", static_cast<int>(kind)));
 }
 
-int64_t SegmentShape::FileBytes() const { return IndexOffset(*this) + IndexBytes(*this); }
+int64_t SegmentShape::FileBytes() const {
+  return IndexOffset(*this) + IndexBytes(*this) + static_cast<int64_t>(sizeof(Footer));
+}
 
 absl::StatusOr<SegmentWriter> SegmentWriter::Create(FileSystem* files, const std::string& path,
                                                     const ContentKey& key,
@@ -138,8 +140,8 @@ absl::Status SegmentWriter::Finish() {
   }
   const auto index = std::as_bytes(std::span(checksums_));
   FOLIO_RETURN_IF_ERROR(file_->Write(IndexOffset(shape_), index));
-  const Header header = MakeHeader(key_, shape_, Checksum(index));
-  FOLIO_RETURN_IF_ERROR(file_->Write(0, BytesOf(header)));
+  const Footer footer = MakeFooter(key_, shape_, Checksum(index));
+  FOLIO_RETURN_IF_ERROR(file_->Write(IndexOffset(shape_) + IndexBytes(shape_), BytesOf(footer)));
   return file_->Sync();
 }
 
@@ -153,15 +155,14 @@ absl::StatusOr<Segment> Segment::Open(FileSystem* files, const std::string& path
   if (file->size_bytes() != shape.FileBytes()) {
     return lost(absl::StrCat("has ", file->size_bytes(), " bytes instead of ", shape.FileBytes()));
   }
-  Header header{};
-  const StoredFile::Piece head{reinterpret_cast<std::byte*>(&header), sizeof(header)};
-  FOLIO_RETURN_IF_ERROR(file->Read(0, {&head, 1}));
+  Footer footer{};
   std::vector<uint64_t> checksums(static_cast<size_t>(IndexBytes(shape)) / sizeof(uint64_t));
   const auto index = std::as_writable_bytes(std::span(checksums));
-  const StoredFile::Piece tail{index.data(), index.size()};
-  FOLIO_RETURN_IF_ERROR(file->Read(IndexOffset(shape), {&tail, 1}));
-  const Header expected = MakeHeader(key, shape, Checksum(index));
-  if (std::memcmp(&header, &expected, sizeof(header)) != 0) {
+  const StoredFile::Piece pieces[] = {{index.data(), index.size()},
+                                      {reinterpret_cast<std::byte*>(&footer), sizeof(footer)}};
+  FOLIO_RETURN_IF_ERROR(file->Read(IndexOffset(shape), pieces));
+  const Footer expected = MakeFooter(key, shape, Checksum(index));
+  if (std::memcmp(&footer, &expected, sizeof(footer)) != 0) {
     return lost("is not the segment that it should be: torn, or of another text, model or version");
   }
   return Segment(std::move(file), path, shape, std::move(checksums));

@@ -14,7 +14,7 @@
 namespace folio {
 
 // Of the layout below. Another one is another model (ModelContent).
-inline constexpr uint32_t kSegmentVersion = 1;
+inline constexpr uint32_t kSegmentVersion = 2;
 
 // What lies in a segment. The store does not look into it.
 // kOpenPages: pages that are not complete, where those lie otherwise; else they are kPages.
@@ -38,11 +38,12 @@ struct SegmentShape {
 };
 
 // Pages of one rendition in one file, written once and never changed:
-//   header    4 KiB: magic, version, shape, key, checksums of the index and of itself
 //   data      [slice][page], each slice of a page on a boundary of 4 KiB: the pages of a chunk lie
 //             one after the other for each layer and KV head, and are one read
 //   index     [slice][page] XXH3-64 of the data
-// Numbers are little-endian. One thread.
+//   footer    magic, version, shape, key, checksums of the index and of itself
+// Numbers are little-endian. To open a segment is one read, of index and footer; at the end of the
+// file, since Linux reads far ahead of what is read at the beginning. One thread.
 class SegmentWriter {
  public:
   static constexpr int kMaxPages = 64;
@@ -72,7 +73,7 @@ class SegmentWriter {
 // A segment that is read. Every byte is verified before it is handed out. Thread-safe.
 class Segment {
  public:
-  // Reads header and index. Errors: NOT_FOUND; DATA_LOSS if it is torn, cut, of another version or
+  // Reads index and footer. Errors: NOT_FOUND; DATA_LOSS if it is torn, cut, of another version or
   // shape, or not of `key`.
   static absl::StatusOr<Segment> Open(FileSystem* files, const std::string& path,
                                       const ContentKey& key, const SegmentShape& shape);

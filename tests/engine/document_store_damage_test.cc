@@ -18,7 +18,7 @@ TEST_F(DocumentStoreDamageTest, DamagedSegmentsAreNoticedAndPutAside) {
   const StoredRendition rendition = (*store_->Find("a"))->renditions[0];
   const std::string path = "documents/a/" + std::to_string(rendition.number) + "/" +
                            std::to_string(rendition.segments[1].file);
-  (*files_.content(path))[4096] ^= 1;
+  (*files_.content(path))[0] ^= 1;
   EXPECT_EQ(ReadContent(*store_, **store_->Find("a")).status().code(), kLost);
   ASSERT_TRUE(store_->Quarantine(handle, rendition.number).ok());
   EXPECT_EQ(store_->usage().num_quarantined, 1);

@@ -71,8 +71,8 @@ TEST(Manifest, IsReadAsItWasWritten) {
     ASSERT_TRUE(read.ok()) << read.status();
     EXPECT_EQ(*read, manifest);
   }
-  // Of the renditions 2 x (4 KiB + 4 slices x 2 pages x 4 KiB + 8 checksums), and the logs.
-  EXPECT_EQ(FullManifest().data_bytes(), 2 * (4096 + 8 * 4096 + 64) + 4100 + 1100);
+  // Of the renditions 2 x (4 slices x 2 pages x 4 KiB + 8 checksums + footer), and the logs.
+  EXPECT_EQ(FullManifest().data_bytes(), 2 * (8 * 4096 + 64 + 88) + 4100 + 1100);
 }
 
 TEST(Manifest, IsRefusedWithAnyByteFlippedOrCutOff) {

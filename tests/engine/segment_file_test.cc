@@ -160,7 +160,7 @@ TEST(SegmentFile, NoFlippedByteIsReadAsIfItWereRight) {
     }
     content[at] = static_cast<char>(content[at] ^ 1);
   }
-  // Header, data and index.
+  // Data, index and footer.
   EXPECT_EQ(noticed, 88 + 4 * 300 + 4 * 8);
 }
 

@@ -46,25 +46,25 @@ def text(value):
     return struct.pack("<I", len(value)) + value
 
 
-SEGMENT = struct.pack("<qBiiqq", 5, 2, 4, 2, 4096, 64) + bytes(32)
-RENDITION = struct.pack("<q", 3) + bytes(32) + text(b"full") + struct.pack("<qI", 9, 1) + SEGMENT
-FIELDS = (text(b"id") + text(b"name") + text(b"token") + struct.pack("<QqqB", 1, 2, 3, 1)
-          + struct.pack("<I", 1) + text(b"key") + text(b"value") + struct.pack("<qqB", 4, 5, 1)
-          + bytes(32) + struct.pack("<q", 100) + struct.pack("<qqQ", 10, 64, 1) + struct.pack("<qqQ", 10, 34, 2))
+SEGMENT = struct.pack("<qBiiqq", 0, 0, 4, 1, 4096, 0) + bytes(32)
+RENDITION = (struct.pack("<q", 1) + bytes(32) + text(b"full() plain()") + struct.pack("<qI", 10, 1) + SEGMENT)
+FIELDS = (text(b"book") + text(b"name") + text(b"token") + text(b"full() plain()") + struct.pack("<QqqB", 1, 1, 2, 1)
+          + struct.pack("<I", 1) + text(b"key") + text(b"value") + struct.pack("<qqB", 0, 0, 0)
+          + bytes(32) + struct.pack("<q", 50) + struct.pack("<qqQ", 10, 100, 11) + struct.pack("<qqQ", 10, 60, 12))
 MANIFESTS = [FIELDS + struct.pack("<I", 0), FIELDS + struct.pack("<I", 1) + RENDITION]
 
-# Written by SegmentWriter and TokenLog: a segment of one page of 8 bytes, its header and index, and the two logs of four
+# Written by SegmentWriter and TokenLog: a segment of one page of 8 bytes, its index and footer, and the two logs of four
 # tokens. In front of each what the fuzz target is to expect.
-HEADER = bytes.fromhex(
-    "464f4c494f53454701000000000000000100000001000000080000000000000000000000000000000100000000000000000000000000000000000000000000"
-    "000000000000000000f96ec208f4d46cd0fc5f75503c934baf")
+FOOTER = bytes.fromhex(
+    "464f4c494f53454702000000000000000100000001000000080000000000000000000000000000000100000000000000000000000000000000000000000000"
+    "000000000000000000f96ec208f4d46cd0e017a32c4e050864")
 INDEX = bytes.fromhex("e113fc82894c8c8f")
 TOKENS = bytes.fromhex(
     "0c000000030000000000000000000000010000000200000003000000e7d6d607d2b1c30c0400000001000000030000000000000001000000816cbf6ad12b"
     "91b0")
 OFFSETS = bytes.fromhex(
     "030000000300000000000000000000000004064935d42bd69a7e9e010000000100000003000000000000000a4ef90204aa77683f")
-FILES = [(b"\0\0", HEADER + bytes(4096 - len(HEADER)) + b"8 bytes." + bytes(4088) + INDEX), (b"\0\4", TOKENS),
+FILES = [(b"\0\0", b"8 bytes." + bytes(4088) + INDEX + FOOTER), (b"\0\4", TOKENS),
          (b"\0\4", OFFSETS)]
 
 TEXTS = [b"plain text", "é ▁ 😀 文".encode(), b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\x80\xff"]
