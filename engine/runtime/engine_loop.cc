@@ -175,10 +175,11 @@ bool EngineLoop::RunStep() {
   const auto begin = std::chrono::steady_clock::now();
   int64_t rows = 0;
   int64_t document_rows = 0;
-  int64_t answers = 0;
+  StepWork work;
   for (const ScheduledTokens& part : step) {
     rows += part.num_tokens;
-    answers += part.sequence->decoding() ? 1 : 0;
+    work.num_answers += part.sequence->decoding() ? 1 : 0;
+    work.num_chunks += part.sequence->ChunksCompleted(part.num_tokens);
     if (documents_.RenditionOf(part.sequence) != nullptr) document_rows += part.num_tokens;
   }
   if (!StartStep(step)) return true;
@@ -188,7 +189,8 @@ bool EngineLoop::RunStep() {
     if (!FinishStep()) return false;
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  scheduler_.NoteStep(answers, rows - answers, taken.count());
+  work.prompt_tokens = rows - work.num_answers;
+  scheduler_.NoteStep(work, taken.count());
   Measure(taken.count(), document_rows, rows);
   return true;
 }

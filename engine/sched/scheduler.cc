@@ -6,6 +6,26 @@
 #include "engine/base/catch_errors.h"
 
 namespace folio {
+namespace {
+
+int64_t CostOf(const Sequence& sequence, int64_t num_tokens, int64_t chunk_tokens) {
+  return num_tokens + chunk_tokens * sequence.ChunksCompleted(num_tokens);
+}
+
+// The most of the next `num_tokens` tokens whose cost is within the budget.
+int64_t MostWithin(const Sequence& sequence, int64_t num_tokens, int64_t chunk_tokens,
+                   int64_t budget) {
+  num_tokens = std::clamp<int64_t>(num_tokens, 0, budget);
+  while (CostOf(sequence, num_tokens, chunk_tokens) > budget) {
+    const int64_t chunks = sequence.ChunksCompleted(num_tokens);
+    const int64_t w = sequence.plan.selection.chunk_tokens;
+    const int64_t before_last = (sequence.num_in_kv / w + chunks) * w - 1 - sequence.num_in_kv;
+    num_tokens = std::max(before_last, budget - chunks * chunk_tokens);
+  }
+  return num_tokens;
+}
+
+}  // namespace
 
 int64_t Scheduler::BytesNeeded(const Sequence& sequence) const {
   const int64_t shared = sequence.prefix != nullptr ? sequence.prefix->num_in_kv : 0;
@@ -93,7 +113,18 @@ std::vector<ScheduledTokens*>::iterator Scheduler::PutTurnsFirst() {
   return others;
 }
 
-void Scheduler::PlanPrefills(int budget) {
+// The oldest that has but one token left of its chunk: it may be worth more than any step has.
+void Scheduler::CompleteOneChunk(std::vector<ScheduledTokens>::iterator first, int64_t chunk_tokens,
+                                 int64_t* budget) {
+  const auto at = std::find_if(first, step_.end(), [](const ScheduledTokens& part) {
+    return part.sequence->ChunksCompleted(1) > 0;
+  });
+  if (at == step_.end()) return;
+  at->num_tokens = 1;
+  *budget = std::max<int64_t>(0, *budget - CostOf(*at->sequence, 1, chunk_tokens));
+}
+
+void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
   if (budget == 0) return;
   const size_t num_decodes = step_.size();
   for (Sequence* sequence : running_) {
@@ -109,20 +140,23 @@ void Scheduler::PlanPrefills(int budget) {
   std::stable_sort(shortest_.begin(), shortest_.end(), [](auto* a, auto* b) {
     return a->sequence->num_pending() < b->sequence->num_pending();
   });
-  int score_rows = options_.score_rows;
+  int64_t score_rows = options_.score_rows;
   const auto give = [&](ScheduledTokens* part, int64_t limit) {
-    const bool scores = part->sequence->scores;
-    if (scores) limit = std::min<int64_t>(limit, part->num_tokens + score_rows);
-    const int64_t wanted = std::min(limit, part->sequence->num_pending()) - part->num_tokens;
-    const int tokens = static_cast<int>(std::clamp<int64_t>(wanted, 0, budget));
-    part->num_tokens += tokens;
-    budget -= tokens;
-    if (scores) score_rows -= tokens;
+    const Sequence& sequence = *part->sequence;
+    if (sequence.scores) limit = std::min(limit, part->num_tokens + score_rows);
+    const int64_t had = CostOf(sequence, part->num_tokens, chunk_tokens);
+    const int64_t most =
+        MostWithin(sequence, std::min(limit, sequence.num_pending()), chunk_tokens, budget + had);
+    const int64_t more = std::max<int64_t>(0, most - part->num_tokens);
+    part->num_tokens += static_cast<int>(more);
+    budget -= CostOf(sequence, part->num_tokens, chunk_tokens) - had;
+    if (sequence.scores) score_rows -= more;
   };
   const auto give_fairly = [&](auto begin, auto end) {
     const int64_t fair = begin == end ? 0 : std::max<int64_t>(1, budget / (end - begin));
     for (auto it = begin; it != end; ++it) give(*it, std::min(fair, share));
   };
+  if (chunk_tokens > 0) CompleteOneChunk(first, chunk_tokens, &budget);
   const auto others = PutTurnsFirst();
   give_fairly(shortest_.begin(), others);
   give_fairly(others, shortest_.end());
@@ -151,7 +185,7 @@ const std::vector<ScheduledTokens>& Scheduler::NextStep() {
   int budget = options_.step_tokens;
   PlanDecodes(&budget);
   const int64_t most = pacer_.MostPromptTokens(std::ssize(step_));
-  PlanPrefills(static_cast<int>(std::min<int64_t>(budget, most)));
+  PlanPrefills(std::min<int64_t>(budget, most), most < budget ? pacer_.ChunkTokens() : 0);
   bool first = true;
   for (ScheduledTokens& part : step_) {
     if (absl::Status status = Provide(part, first); !status.ok()) {

@@ -72,9 +72,9 @@ class Scheduler {
   void Retire(Sequence* sequence);
 
   // The next step: one token of every decoding sequence first, then prefills, of which no more than
-  // keeps the answers' pace. Of those each client
-  // has a turn first, for the one with the least left; then come the others. Each has a fair part
-  // of the token budget, and what is left over goes to the oldest. Pages for all tokens are
+  // keeps the answers' pace. Of those each client has a turn first, for the one with the least
+  // left; then come the others. Each has a fair part of the token budget, and what is left over
+  // goes to the oldest. Pages for all tokens are
   // allocated, and what else the step needs is reserved; a sequence that gets none is left out of
   // the step and put into failures(). Empty if there is nothing to run. Valid until the next call;
   // needs no host memory but for what it provides.
@@ -89,10 +89,8 @@ class Scheduler {
   // that are complete leave memory.
   void Commit(const std::vector<ScheduledTokens>& step);
 
-  // A step of so many answers and tokens of prompts took `seconds`: later ones are sized by it.
-  void NoteStep(int64_t num_answers, int64_t prompt_tokens, double seconds) {
-    pacer_.Note(num_answers, prompt_tokens, seconds);
-  }
+  // A step took `seconds`: later ones are sized by it.
+  void NoteStep(const StepWork& work, double seconds) { pacer_.Note(work, seconds); }
 
   int num_running() const { return static_cast<int>(running_.size()); }
   // Whether another sequence than this one has tokens for the next step.
@@ -105,7 +103,11 @@ class Scheduler {
   void MakeRoom();
   void PlanDecodes(int* budget);
   absl::Status Provide(const ScheduledTokens& part, bool first);
-  void PlanPrefills(int budget);
+  // A chunk that is completed is worth chunk_tokens tokens of the budget.
+  void PlanPrefills(int64_t budget, int64_t chunk_tokens);
+  // Of step_ from `first` on.
+  void CompleteOneChunk(std::vector<ScheduledTokens>::iterator first, int64_t chunk_tokens,
+                        int64_t* budget);
   // Moves the first one of each client to the front of shortest_; returns where the others begin.
   std::vector<ScheduledTokens*>::iterator PutTurnsFirst();
 

@@ -57,6 +57,12 @@ struct Sequence {
 
   bool decoding() const { return generates && num_in_kv >= num_prompt; }
   int64_t num_pending() const { return num_known - num_in_kv; }
+  // Chunks that the next `num_tokens` tokens complete.
+  int64_t ChunksCompleted(int64_t num_tokens) const {
+    if (!plan.selection.enabled()) return 0;
+    const int64_t w = plan.selection.chunk_tokens;
+    return (num_in_kv + num_tokens) / w - num_in_kv / w;
+  }
   int32_t token(int64_t position) const { return (*tokens)[position - tokens_begin]; }
 };
 

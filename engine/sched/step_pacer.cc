@@ -20,6 +20,12 @@ constexpr double kFreeSeconds = 0.005;
 constexpr int64_t kEnoughTokens = 16;
 constexpr double kShareOfNew = 0.25;
 
+// Where steps differ the careful side is believed at once, the other by and by.
+void Follow(double seconds, double* known) {
+  seconds = std::max(0.0, seconds);
+  *known = seconds > *known ? seconds : *known + kShareOfNew * (seconds - *known);
+}
+
 }  // namespace
 
 bool StepPacer::IsMeasured(int64_t num_answers) const {
@@ -35,22 +41,34 @@ int64_t StepPacer::MostPromptTokens(int64_t num_answers) const {
   return std::max(kLeastTokens, static_cast<int64_t>(std::min(1e6, spare / token_seconds_)));
 }
 
-// Where steps differ the careful side is believed at once, the other by and by.
-void StepPacer::Note(int64_t num_answers, int64_t prompt_tokens, double seconds) {
-  if (num_answers > 0 && prompt_tokens == 0) {
-    const bool longer = IsMeasured(num_answers) && seconds > answers_seconds_;
-    answers_seconds_ =
-        longer ? answers_seconds_ + kShareOfNew * (seconds - answers_seconds_) : seconds;
-    measured_answers_ = num_answers;
-    steps_since_ = 0;
-    return;
+int64_t StepPacer::ChunkTokens() const {
+  if (slowdown_ == 0 || token_seconds_ == 0) return 0;
+  return static_cast<int64_t>(std::min(1e6, chunk_seconds_ / token_seconds_));
+}
+
+void StepPacer::NoteAnswersAlone(int64_t num_answers, double seconds) {
+  const bool longer = IsMeasured(num_answers) && seconds > answers_seconds_;
+  answers_seconds_ =
+      longer ? answers_seconds_ + kShareOfNew * (seconds - answers_seconds_) : seconds;
+  measured_answers_ = num_answers;
+  steps_since_ = 0;
+}
+
+void StepPacer::Note(const StepWork& work, double seconds) {
+  const auto [num_answers, prompt_tokens, num_chunks] = work;
+  if (num_answers > 0 && prompt_tokens == 0 && num_chunks == 0) {
+    return NoteAnswersAlone(num_answers, seconds);
   }
   ++steps_since_;
   if (num_answers == 0 ? prompt_tokens < kEnoughTokens : !IsMeasured(num_answers)) return;
-  const double of_answers = num_answers == 0 ? 0 : answers_seconds_;
-  const double each = std::max(0.0, seconds - of_answers) / static_cast<double>(prompt_tokens);
-  token_seconds_ =
-      each > token_seconds_ ? each : token_seconds_ + kShareOfNew * (each - token_seconds_);
+  const double of_prompts = seconds - (num_answers == 0 ? 0 : answers_seconds_);
+  // Prompts alone complete chunks in all of their steps: those count as part of the tokens.
+  if (num_chunks > 0 && num_answers > 0) {
+    const double of_tokens = token_seconds_ * static_cast<double>(prompt_tokens);
+    Follow((of_prompts - of_tokens) / static_cast<double>(num_chunks), &chunk_seconds_);
+  } else {
+    Follow(of_prompts / static_cast<double>(prompt_tokens), &token_seconds_);
+  }
 }
 
 }  // namespace folio

@@ -70,7 +70,8 @@ TEST_F(SchedulerTest, PromptsKeepTheAnswersPace) {
     const int tokens = TokensOf(step, prompt);
     scheduler.Commit(step);
     if (answer->num_pending() == 0) ++answer->num_known;
-    scheduler.NoteStep(answers, tokens, 0.010 * answers + 0.002 * tokens);
+    scheduler.NoteStep({.num_answers = answers, .prompt_tokens = tokens},
+                       0.010 * answers + 0.002 * tokens);
     return tokens;
   };
   run();
@@ -84,6 +85,83 @@ TEST_F(SchedulerTest, PromptsKeepTheAnswersPace) {
   EXPECT_GT(prompt->num_in_kv, 300);
   scheduler.Remove(answer);
   EXPECT_EQ(run(), 64);  // nobody waits
+  scheduler.Remove(prompt);
+}
+
+// To complete a chunk takes 15 ms more: such a step has no tokens that could wait, and no second
+// chunk.
+TEST_F(SchedulerTest, ChunksThatPromptsCompleteAreBesideTheirTokens) {
+  Scheduler scheduler{{.step_tokens = 64, .prefill_share_tokens = 32, .prefill_slowdown = 3},
+                      store_.get()};
+  Sequence* answer = Add(1, 300);
+  Sequence* prompts[] = {Add(500, 10), Add(600, 10)};
+  for (Sequence* prompt : prompts) {
+    prompt->plan.selection = {.chunk_tokens = 2 * kGeometry.page_tokens, .num_free_picks = 2};
+  }
+  ASSERT_TRUE(scheduler.Admit(answer));
+  double longest = 0;
+  int64_t most_chunks = 0;
+  int64_t completed = 0;
+  const auto run = [&] {
+    const std::vector<ScheduledTokens> step = scheduler.NextStep();
+    StepWork work;
+    for (const ScheduledTokens& part : step) {
+      const bool answers = part.sequence->decoding();
+      work.num_answers += answers ? 1 : 0;
+      work.prompt_tokens += answers ? 0 : part.num_tokens;
+      work.num_chunks += part.sequence->ChunksCompleted(part.num_tokens);
+    }
+    scheduler.Commit(step);
+    if (answer->num_pending() == 0) ++answer->num_known;
+    const double seconds =
+        0.010 * work.num_answers + 0.002 * work.prompt_tokens + 0.015 * work.num_chunks;
+    scheduler.NoteStep(work, seconds);
+    longest = std::max(longest, seconds);
+    most_chunks = std::max(most_chunks, work.num_chunks);
+    completed += work.num_chunks;
+  };
+  run();
+  ASSERT_TRUE(answer->decoding());
+  for (Sequence* prompt : prompts) ASSERT_TRUE(scheduler.Admit(prompt));
+  while (completed < 2) run();  // what a chunk takes is not known yet
+  longest = 0;
+  most_chunks = 0;
+  for (int n = 0; n < 100; ++n) run();
+  EXPECT_LE(longest, 0.030);
+  EXPECT_EQ(most_chunks, 1);
+  EXPECT_GT(prompts[0]->num_in_kv, 200);
+  EXPECT_GT(prompts[1]->num_in_kv, 200);
+  scheduler.Remove(answer);
+  for (Sequence* prompt : prompts) scheduler.Remove(prompt);
+}
+
+// One that takes longer than a whole step may is completed by its last token alone.
+TEST_F(SchedulerTest, AChunkThatIsWorthMoreThanAStepIsCompleted) {
+  Scheduler scheduler{{.step_tokens = 64, .prefill_share_tokens = 32, .prefill_slowdown = 3},
+                      store_.get()};
+  Sequence* answer = Add(1, 300);
+  Sequence* prompt = Add(500, 10);
+  const int64_t w = 2 * kGeometry.page_tokens;
+  prompt->plan.selection = {.chunk_tokens = static_cast<int>(w), .num_free_picks = 2};
+  ASSERT_TRUE(scheduler.Admit(answer));
+  int64_t most_beside = 0;
+  const auto run = [&] {
+    const std::vector<ScheduledTokens> step = scheduler.NextStep();
+    const int tokens = TokensOf(step, prompt);
+    const int64_t chunks = tokens == 0 ? 0 : prompt->ChunksCompleted(tokens);
+    if (chunks > 0) most_beside = std::max<int64_t>(most_beside, tokens);
+    scheduler.Commit(step);
+    if (answer->num_pending() == 0) ++answer->num_known;
+    scheduler.NoteStep({1, tokens, chunks}, 0.010 + 0.002 * tokens + 0.5 * chunks);
+  };
+  run();
+  ASSERT_TRUE(scheduler.Admit(prompt));
+  while (prompt->num_in_kv < w) run();
+  most_beside = 0;
+  for (int n = 0; n < 100; ++n) run();
+  EXPECT_EQ(most_beside, 1);
+  EXPECT_GT(prompt->num_in_kv, 300);
+  scheduler.Remove(answer);
   scheduler.Remove(prompt);
 }
 

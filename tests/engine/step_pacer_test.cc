@@ -31,7 +31,7 @@ class StepPacerTest : public testing::Test {
       const int64_t tokens = std::min<int64_t>(512, pacer_.MostPromptTokens(answers));
       const double seconds = machine_.Seconds(answers, tokens);
       longest_ = std::max(longest_, seconds);
-      pacer_.Note(answers, tokens, seconds);
+      pacer_.Note({answers, tokens}, seconds);
       sum += tokens;
     }
     return sum;
@@ -45,7 +45,7 @@ class StepPacerTest : public testing::Test {
 TEST_F(StepPacerTest, WithoutAnswersOrABoundPromptsHaveAll) {
   EXPECT_EQ(pacer_.MostPromptTokens(0), kUnbounded);
   StepPacer none(0);
-  none.Note(1, 0, 0.03);
+  none.Note({1, 0}, 0.03);
   EXPECT_EQ(none.MostPromptTokens(1), kUnbounded);
 }
 
@@ -58,9 +58,9 @@ TEST_F(StepPacerTest, AnswersKeepTheirPaceAndPromptsHaveMostOfTheRest) {
 }
 
 TEST_F(StepPacerTest, WhatPromptsAloneTakeIsKnownBeforeTheFirstAnswer) {
-  for (int n = 0; n < 3; ++n) pacer_.Note(0, 128, machine_.Seconds(0, 128));
+  for (int n = 0; n < 3; ++n) pacer_.Note({0, 128}, machine_.Seconds(0, 128));
   EXPECT_EQ(pacer_.MostPromptTokens(1), 0);  // the answers are measured
-  pacer_.Note(1, 0, machine_.Alone(1));
+  pacer_.Note({1, 0}, machine_.Alone(1));
   EXPECT_GT(pacer_.MostPromptTokens(1), 5);
   Run(1, 100);
   EXPECT_LE(longest_, 3 * machine_.Alone(1));
@@ -89,9 +89,9 @@ TEST_F(StepPacerTest, FollowsAMachineThatBecomesSlower) {
 
 TEST_F(StepPacerTest, AStallIsForgotten) {
   const int64_t before = Run(1, 64);
-  pacer_.Note(1, 8, 1.0 + machine_.Seconds(1, 8));
+  pacer_.Note({1, 8}, 1.0 + machine_.Seconds(1, 8));
   EXPECT_LE(pacer_.MostPromptTokens(1), 4);
-  pacer_.Note(1, 0, 2.0);  // of the answers
+  pacer_.Note({1, 0}, 2.0);  // of the answers
   Run(1, 128);
   longest_ = 0;
   EXPECT_GE(Run(1, 64), before * 9 / 10);
