@@ -41,8 +41,8 @@ inline constexpr FrameId kNoFrame = -1;
 // Queries that wait for their chunk to complete, rotated by their offset in it, lie in KV frames of
 // their own, in the order of PendingRows.
 //
-// A *summary frame* holds the summaries of kTile chunks: [num_layers][num_heads][dim][16
-// chunks] fp32.
+// A *summary frame* holds the summaries of kTile chunks, [num_layers][num_heads] tiles that lie as
+// 16 keys of `dtype` do, chunks in the place of tokens.
 struct KvGeometry {
   int num_layers = 0;
   int num_heads = 0;
@@ -92,7 +92,7 @@ struct KvGeometry {
     return slice(layer, kv_head) * slice_bytes();
   }
   int64_t frame_bytes() const { return slice_bytes() * num_layers * num_kv_heads; }
-  int64_t summary_tile_bytes() const { return int64_t{padded_dim} * kTile * 4; }
+  int64_t summary_tile_bytes() const { return int64_t{padded_dim} * kTile * DTypeBytes(dtype); }
   int64_t summary_offset(int layer, int head) const {
     return (int64_t{layer} * num_heads + head) * summary_tile_bytes();
   }

@@ -76,7 +76,7 @@ TEST_F(ModelShapes, FramesBeyond4GiB) {
                                 .head_dim = 128,
                                 .num_heads = 32,
                                 .num_kv_heads = 1,
-                                .page_tokens = 64,
+                                .page_tokens = 32,
                                 .trained_length = 256,
                                 .num_layers = 1};
   const KvGeometry geometry = shape.geometry();

@@ -63,9 +63,8 @@ struct CpuAttentionContext {
   std::byte* SinkSlice(FrameId frame, int layer, int kv_head) const {
     return setup->frames.Frame(frame) + geometry().slice_offset(layer, kv_head);
   }
-  float* SummaryTile(FrameId frame, int layer, int head) const {
-    return reinterpret_cast<float*>(setup->summaries.Frame(frame) +
-                                    geometry().summary_offset(layer, head));
+  std::byte* SummaryTile(FrameId frame, int layer, int head) const {
+    return setup->summaries.Frame(frame) + geometry().summary_offset(layer, head);
   }
 };
 

@@ -64,6 +64,7 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
   std::array<float, kQueryRows* kTile> sums = {};
   for (const Term& term : terms_) {
     cpu::ScoreChunksArgs args;
+    args.dtype = context.geometry().dtype;
     args.dim = context.geometry().padded_dim;
     args.tile =
         context.SummaryTile(slice.summaries[tile * frames + term.frame], rows.layer, term.head);
@@ -114,6 +115,7 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
   if (rows.ends.back() < 2) return;
   const int64_t last_tile = (rows.ends.back() - 1) / kTile;
   cpu::ScoreChunksArgs args;
+  args.dtype = context.geometry().dtype;
   args.dim = context.geometry().padded_dim;
   const auto tile_at = [&](int64_t tile) {
     return context.SummaryTile(slice.summaries[tile], rows.layer, rows.first_head);

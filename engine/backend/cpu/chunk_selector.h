@@ -31,8 +31,8 @@ class ChunkSelector {
     std::span<const int64_t> ends;
   };
 
-  // Candidates are chunks 1 .. ends[row] - 1; ties go to the smaller index. Reads 4 * dim bytes per
-  // candidate and head; 2 * dim FLOPs per candidate, head and row.
+  // Candidates are chunks 1 .. ends[row] - 1; ties go to the smaller index. Reads dim numbers of
+  // the cache's dtype per candidate and head; 2 * dim FLOPs per candidate, head and row.
   void Run(const CpuAttentionContext& context, const Rows& rows);
 
   // The choice of a row in ascending order, and best first with its scores.

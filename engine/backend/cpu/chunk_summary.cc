@@ -16,6 +16,8 @@ namespace {
 
 // Tokens that stand for a chunk under Scorer::kRepresentatives.
 constexpr int kNumRepresentatives = 4;
+// Queries that see a page before the next one is read.
+constexpr int kPassQueries = 64;
 
 }  // namespace
 
@@ -114,12 +116,20 @@ void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector
   const SequenceSlice& slice = *context_->slice;
   const int frames = FramesPerSummaryTile(slice.plan->selection);
   const FrameId frame = slice.summaries[chunk.index / kTile * frames + which];
-  float* tile = context_->SummaryTile(frame, chunk.layer, chunk.head);
+  std::byte* tile = context_->SummaryTile(frame, chunk.layer, chunk.head);
   const int lane = static_cast<int>(chunk.index % kTile);
+  const KvGeometry& g = context_->geometry();
   // A tile's first chunk clears it: lanes without a chunk must hold finite numbers.
-  const int dim = context_->geometry().padded_dim;
-  if (lane == 0) std::fill(tile, tile + int64_t{dim} * kTile, 0.0f);
-  for (int d = 0; d < dim; ++d) tile[d * kTile + lane] = vector[d];
+  if (lane == 0) std::memset(tile, 0, g.summary_tile_bytes());
+  if (g.dtype == DType::kF32) {
+    auto* numbers = reinterpret_cast<float*>(tile);
+    for (int d = 0; d < g.padded_dim; ++d) numbers[d * kTile + lane] = vector[d];
+    return;
+  }
+  auto* bits = reinterpret_cast<uint16_t*>(tile);
+  for (int d = 0; d < g.padded_dim; ++d) {
+    bits[(d / 2 * kTile + lane) * 2 + d % 2] = FloatToBf16(vector[d]);
+  }
 }
 
 // Source: LongHeads (Lu et al. 2024), equations 1-2 with chunk-local rotation.
@@ -189,44 +199,59 @@ void ChunkSummarizer::Representatives(const Chunk& chunk) {
   }
 }
 
+// The mean of what the queries see is what the mean of their weights sees.
 void ChunkSummarizer::MeanOutput(const Chunk& chunk) {
   const KvGeometry& g = context_->geometry();
-  const RotationTable& pages = context_->summary_rope->pages;
-  const int dim = g.padded_dim;
-  const int num_queries = chunk.num_pages * g.page_tokens;
-  const int stride = dim + 2;
-  states_.resize(static_cast<size_t>(num_queries) * stride);
-  for (int i = 0; i < num_queries; ++i) cpu::InitState(&states_[i * stride], dim);
-  for (int page = 0; page < chunk.num_pages; ++page) {
-    cpu::AttendPageArgs args;
-    const PageNumbers numbers = Read(chunk, page);
-    args.k = numbers.k;
-    args.v = numbers.v;
-    args.next_k = args.k;
-    args.next_v = args.v;
-    args.dim = dim;
-    args.q = rotated_.data();
-    args.lo.fill(0);
-    args.hi.fill(g.page_tokens);
-    for (int first = 0; first < num_queries; first += kQueryRows) {
-      args.num_rows = std::min(kQueryRows, num_queries - first);
-      for (int r = 0; r < args.num_rows; ++r) {
-        // Keys are rotated from the start of their page: turn the query back by the page's offset.
-        float* q = &rotated_[r * dim];
-        context_->kernels->rotate(queries_.data() + int64_t{first + r} * dim, pages.Cos(page),
-                                  pages.Sin(page), -1.0f, g.head_dim / 2, q);
-        for (int d = 0; d < g.head_dim; ++d) q[d] *= scale();
-        args.state[r] = &states_[(first + r) * stride];
-      }
-      context_->kernels->attend_page(g.dtype, g.page_tokens, args);
+  const int num_tokens = chunk.num_pages * g.page_tokens;
+  mass_.assign(num_tokens, 0.0f);
+  scores_.resize(static_cast<size_t>(kPassQueries) * num_tokens);
+  for (int first = 0; first < num_tokens; first += kPassQueries) {
+    const int num_queries = std::min(kPassQueries, num_tokens - first);
+    for (int page = 0; page < chunk.num_pages; ++page)
+      ScoreQueries(chunk, page, first, num_queries);
+    for (int r = 0; r < num_queries; ++r) {
+      float* weights = &scores_[static_cast<size_t>(r) * num_tokens];
+      context_->kernels->softmax(weights, num_tokens);
+      for (int t = 0; t < num_tokens; ++t) mass_[t] += weights[t];
     }
   }
-  query_.assign(dim, 0.0f);
-  for (int i = 0; i < num_queries; ++i) {
-    const float* state = &states_[i * stride];
-    for (int d = 0; d < dim; ++d) query_[d] += state[d] / state[dim + 1];
+  for (float& mass : mass_) mass /= static_cast<float>(num_tokens);
+  query_.assign(g.padded_dim, 0.0f);
+  for (int page = 0; page < chunk.num_pages; ++page) {
+    context_->kernels->add_weighted_values(g.dtype, Read(chunk, page).v, g.page_tokens,
+                                           g.padded_dim, &mass_[page * g.page_tokens],
+                                           query_.data());
   }
-  for (float& value : query_) value /= static_cast<float>(num_queries);
+}
+
+void ChunkSummarizer::ScoreQueries(const Chunk& chunk, int page, int first, int num_queries) {
+  const KvGeometry& g = context_->geometry();
+  const RotationTable& pages = context_->summary_rope->pages;
+  const int num_tokens = chunk.num_pages * g.page_tokens;
+  const std::byte* keys = Read(chunk, page).k;
+  cpu::ScoreChunksArgs args;
+  args.dtype = g.dtype;
+  args.dim = g.padded_dim;
+  args.q = rotated_.data();
+  args.thresholds.fill(0);
+  for (int begin = 0; begin < num_queries; begin += kQueryRows) {
+    args.num_rows = std::min(kQueryRows, num_queries - begin);
+    for (int r = 0; r < args.num_rows; ++r) {
+      // Keys are rotated from the start of their page: turn the query back by the page's offset.
+      float* q = &rotated_[static_cast<size_t>(r) * g.padded_dim];
+      context_->kernels->rotate(&queries_[int64_t{first + begin + r} * g.padded_dim],
+                                pages.Cos(page), pages.Sin(page), -1.0f, g.head_dim / 2, q);
+      for (int d = 0; d < g.head_dim; ++d) q[d] *= scale();
+    }
+    for (int t = 0; t < g.page_tokens; t += kTile) {
+      args.tile = args.next = keys + int64_t{t} * g.padded_dim * DTypeBytes(g.dtype);
+      context_->kernels->score_chunks(&args);
+      for (int r = 0; r < args.num_rows; ++r) {
+        std::copy_n(&args.scores[r * kTile], kTile,
+                    &scores_[int64_t{begin + r} * num_tokens + page * g.page_tokens + t]);
+      }
+    }
+  }
 }
 
 void ChunkSummarizer::ScoreKeys(const Chunk& chunk, const float* query) {

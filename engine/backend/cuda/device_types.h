@@ -86,9 +86,11 @@ struct Geometry {
     return const_cast<unsigned char*>(kv) + frames[row / pending_rows_per_frame] * frame_bytes +
            row % pending_rows_per_frame * pending_row_bytes;
   }
-  FOLIO_HOST_DEVICE float* Summary(int frame, int layer, int head) const {
-    return reinterpret_cast<float*>(summaries + frame * summary_frame_bytes) +
-           (int64_t{layer} * num_heads + head) * dim * kTileTokens;
+  // Lies as 16 keys do.
+  FOLIO_HOST_DEVICE unsigned char* Summary(int frame, int layer, int head) const {
+    return summaries + frame * summary_frame_bytes +
+           (int64_t{layer} * num_heads + head) * dim * kTileTokens *
+               (cache == Cache::kBf16 ? 2 : 4);
   }
 };
 

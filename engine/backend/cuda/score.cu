@@ -16,22 +16,41 @@ FOLIO_DEVICE float RandomScore(int layer, int head, int64_t position, int64_t ch
   return static_cast<float>(SplitMix64(z) >> 40);
 }
 
-// Sum over every second dimension of a lane's <q, summary of its chunk>, or of Quest's
+// Dimensions d and d + 1 of a lane's summary: one load where they are bf16.
+template <Cache kCache>
+FOLIO_DEVICE Pair TwoDimensions(const unsigned char* tile, int lane, int d) {
+  if (kCache == Cache::kBf16) {
+    const uint32_t bits = reinterpret_cast<const uint32_t*>(tile)[d / 2 * kTileTokens + lane];
+    return {FromBits(bits << 16), FromBits(bits & 0xffff0000u)};
+  }
+  const float* numbers = reinterpret_cast<const float*>(tile) + d * kTileTokens + lane;
+  return {numbers[0], numbers[kTileTokens]};
+}
+
+// Sum over every second pair of dimensions of a lane's <q, summary of its chunk>, or of Quest's
 // bound.
+template <Cache kCache>
 FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int head,
                                const float* q, int64_t tile, int lane) {
   const int* frames = s.summaries + tile * FramesPerSummaryTile(s.selection);
-  const float* first = g.Summary(frames[0], layer, head) + lane % kTileTokens;
+  const int column = lane % kTileTokens;
+  const int begin = lane / kTileTokens * 2;
+  const unsigned char* first = g.Summary(frames[0], layer, head);
   float score = 0;
   if (s.selection.scorer != ChunkSelection::Scorer::kQuest) {
-#pragma unroll 8
-    for (int d = lane / kTileTokens; d < g.head_dim; d += 2) score += q[d] * first[d * kTileTokens];
+#pragma unroll 4
+    for (int d = begin; d < g.head_dim; d += 4) {
+      const Pair x = TwoDimensions<kCache>(first, column, d);
+      score += q[d] * x.x + q[d + 1] * x.y;
+    }
     return score;
   }
-  const float* second = g.Summary(frames[1], layer, head) + lane % kTileTokens;
-#pragma unroll 8
-  for (int d = lane / kTileTokens; d < g.head_dim; d += 2) {
-    score += fmaxf(q[d] * first[d * kTileTokens], q[d] * second[d * kTileTokens]);
+  const unsigned char* second = g.Summary(frames[1], layer, head);
+#pragma unroll 4
+  for (int d = begin; d < g.head_dim; d += 4) {
+    const Pair high = TwoDimensions<kCache>(first, column, d);
+    const Pair low = TwoDimensions<kCache>(second, column, d);
+    score += fmaxf(q[d] * high.x, q[d] * low.x) + fmaxf(q[d + 1] * high.y, q[d + 1] * low.y);
   }
   return score;
 }
@@ -42,6 +61,7 @@ FOLIO_DEVICE int64_t FirstTile() {
 }
 FOLIO_DEVICE int64_t TilesPerGrid() { return int64_t{gridDim.z} * kTilesPerBlock; }
 
+template <Cache kCache>
 FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
     ScoreChunksKernel(const __grid_constant__ Geometry g, const __grid_constant__ Step step,
                       const __grid_constant__ ChooseArgs args, int layer, const float* qkv) {
@@ -70,7 +90,7 @@ FOLIO_KERNEL void __launch_bounds__(kWarps* kWarp)
       score = lane < kTileTokens ? RandomScore(layer, first_head, at.i, chunk) : 0.0f;
     } else {
       for (int h = first_head; h < first_head + num_heads; ++h) {
-        score += PartOfScore(g, *at.s, layer, h, QueryOf(g, qkv, at.row, h), tile, lane);
+        score += PartOfScore<kCache>(g, *at.s, layer, h, QueryOf(g, qkv, at.row, h), tile, lane);
       }
       score /= static_cast<float>(num_heads);
     }
@@ -144,7 +164,8 @@ dim3 GridOf(const Geometry& g, const ChooseArgs& args) {
 
 void ScoreChunks(Stream stream, const Geometry& g, const Step& step, const ChooseArgs& args,
                  int layer, const float* qkv) {
-  Launch(ScoreChunksKernel, GridOf(g, args), kWarps * kWarp, 0, stream, g, step, args, layer, qkv);
+  Launch(g.cache == Cache::kBf16 ? ScoreChunksKernel<Cache::kBf16> : ScoreChunksKernel<Cache::kF32>,
+         GridOf(g, args), kWarps * kWarp, 0, stream, g, step, args, layer, qkv);
 }
 
 void ScoreTokens(Stream stream, const Geometry& g, const Step& step, const ChooseArgs& args,

@@ -215,9 +215,10 @@ class Summarizer {
   FOLIO_DEVICE void Write(int which, int m, Pair p) const {
     const int frame =
         s_.summaries[chunk_ / kTileTokens * FramesPerSummaryTile(s_.selection) + which];
-    float* tile = g_.Summary(frame, a_.layer, head_) + chunk_ % kTileTokens;
-    tile[m * kTileTokens] = p.x;
-    tile[(m + g_.half()) * kTileTokens] = p.y;
+    unsigned char* tile = g_.Summary(frame, a_.layer, head_);
+    const int lane = static_cast<int>(chunk_ % kTileTokens);
+    SetKey<kCache>(tile, g_.dim, lane, m, p.x);
+    SetKey<kCache>(tile, g_.dim, lane, m + g_.half(), p.y);
   }
 
   FOLIO_DEVICE void WriteWeightedKeys() const {

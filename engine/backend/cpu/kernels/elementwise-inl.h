@@ -10,10 +10,19 @@ namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
 void Softmax(float* values, int n) {
-  float max = values[0];
-  for (int i = 1; i < n; ++i) max = values[i] > max ? values[i] : max;
-  float sum = 0;
-  for (int i = 0; i < n; ++i) {
+  const int whole = n / 16 * 16;
+  Vec most = Splat(values[0]);
+  for (int i = 0; i < whole; i += 16) most = Max(most, Load(values + i));
+  float max = HorizontalMax(most);
+  for (int i = whole; i < n; ++i) max = values[i] > max ? values[i] : max;
+  Vec sums = Zero();
+  for (int i = 0; i < whole; i += 16) {
+    const Vec weights = Exp(Load(values + i) - Splat(max));
+    Store(values + i, weights);
+    sums = sums + weights;
+  }
+  float sum = HorizontalSum(sums);
+  for (int i = whole; i < n; ++i) {
     values[i] = Exp(values[i] - max);
     sum += values[i];
   }

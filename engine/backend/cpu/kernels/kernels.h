@@ -61,11 +61,12 @@ struct AttendPageArgs {
   std::array<float, kQueryRows> bias_slope;
 };
 
-// Summaries of 16 chunks, [dim][16], against up to kQueryRows queries.
+// Summaries of 16 chunks, a tile that lies as 16 keys do, against up to kQueryRows queries.
 struct ScoreChunksArgs {
-  const float* tile = nullptr;
+  DType dtype = DType::kF32;
+  const std::byte* tile = nullptr;
   // Fetched into the cache on the way; `tile` again if nothing comes next.
-  const float* next = nullptr;
+  const std::byte* next = nullptr;
   int dim = 0;
   int num_rows = 0;
   const float* q = nullptr;  // [num_rows][dim]
@@ -102,7 +103,7 @@ struct Kernels {
   // the softmax * v_scales, both rounded to integers of 16 bits, the largest magnitude of each row
   // being 32767, all sums of products are exact.
   void (*attend_sealed_page)(int bits, int page_tokens, const AttendPageArgs& args) = nullptr;
-  // Scores of up to kQueryRows queries against 16 chunk summaries.
+  // Scores of up to kQueryRows queries against 16 chunk summaries, in fp32 whatever those are.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
   //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are
   void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
@@ -110,6 +111,9 @@ struct Kernels {
   //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t
   void (*add_weighted_keys)(DType dtype, const std::byte* tile, int dim, const float* weights,
                             float* out) = nullptr;
+  //   out [dim] += sum over the values of one page of weights[t] * value t
+  void (*add_weighted_values)(DType dtype, const std::byte* values, int page_tokens, int dim,
+                              const float* weights, float* out) = nullptr;
   //   values [n] = softmax(values)
   void (*softmax)(float* values, int n) = nullptr;
   //   out [n] = x / sqrt(mean(x^2) + eps) * weight

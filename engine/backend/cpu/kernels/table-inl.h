@@ -25,6 +25,7 @@ const Kernels& Table() {
       .score_chunks = ScoreChunks,
       .score_tile = ScoreTile,
       .add_weighted_keys = AddWeightedKeys,
+      .add_weighted_values = AddWeightedValues,
       .softmax = Softmax,
       .rms_norm = RmsNorm,
       .swiglu = SwiGlu,
