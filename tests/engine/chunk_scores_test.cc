@@ -95,11 +95,28 @@ TEST_P(ChunkScores, DoNotDependOnTheRowsBesideThem) {
   }
 }
 
-TEST_P(ChunkScores, AreThoseOfSingleKeys) {
+TEST_P(ChunkScores, AreThoseOfSingleKeysAndOfPages) {
   const cpu::ScoreChunksArgs all = Score(0, kQueryRows, 0);
   float scores[kTile];
   cpu::KernelsFor(isa_).score_tile(dtype_, tile_.data(), dim_, &queries_[dim_], scores);
   EXPECT_EQ(std::memcmp(scores, &all.scores[kTile], sizeof(scores)), 0);
+  // A page of three times the tile, its rows further apart than its tokens.
+  std::vector<std::byte> page;
+  for (int n = 0; n < 3; ++n) page.insert(page.end(), tile_.begin(), tile_.end());
+  constexpr int kRows = 7;
+  constexpr int kStride = 3 * kTile + 5;
+  std::vector<float> out(kRows * kStride, 7.0f);
+  cpu::KernelsFor(isa_).score_page(dtype_, page.data(), 3 * kTile, dim_, queries_.data(), kRows,
+                                   out.data(), kStride);
+  for (int row = 0; row < kRows; ++row) {
+    for (int n = 0; n < 3; ++n) {
+      ASSERT_EQ(std::memcmp(&out[row * kStride + n * kTile], &all.scores[row * kTile],
+                            kTile * sizeof(float)),
+                0)
+          << row << " " << n;
+    }
+    for (int n = 3 * kTile; n < kStride; ++n) ASSERT_EQ(out[row * kStride + n], 7.0f);
+  }
 }
 
 // Values lie as [token / 2][dim][2] in bf16, as [token][dim] in fp32.
@@ -131,17 +148,21 @@ TEST_P(ChunkScores, WeightedValuesAreAdded) {
 }
 
 TEST_P(ChunkScores, SoftmaxIsThatOfFloat64WhateverTheLength) {
+  constexpr float kScale = 0.125f;
   for (const int n : {1, 15, 16, 17, 128, 250}) {
     std::mt19937_64 random(n);
-    std::normal_distribution<float> normal(0, 10);
+    std::normal_distribution<float> normal(0, 50);
     std::vector<float> values(n);
     for (float& value : values) value = normal(random);
-    std::vector<double> expected(values.begin(), values.end());
+    std::vector<double> expected;
     double sum = 0;
-    const double max = *std::max_element(expected.begin(), expected.end());
-    for (double& x : expected) sum += x = std::exp(x - max);
-    cpu::KernelsFor(isa_).softmax(values.data(), n);
-    for (int i = 0; i < n; ++i) ASSERT_NEAR(values[i], expected[i] / sum, 1e-6) << n << " " << i;
+    const double max = *std::max_element(values.begin(), values.end());
+    for (const float value : values) sum += expected.emplace_back(std::exp(kScale * (value - max)));
+    std::vector<float> out(n, 0.25f);
+    cpu::KernelsFor(isa_).add_softmax(values.data(), kScale, n, out.data());
+    for (int i = 0; i < n; ++i) {
+      ASSERT_NEAR(out[i], 0.25 + expected[i] / sum, 1e-6) << n << " " << i;
+    }
   }
 }
 

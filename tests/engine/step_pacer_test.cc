@@ -52,16 +52,16 @@ TEST_F(StepPacerTest, WithoutAnswersOrABoundPromptsHaveAll) {
 TEST_F(StepPacerTest, AnswersKeepTheirPaceAndPromptsHaveMostOfTheRest) {
   const int64_t tokens = Run(1, 1000);
   EXPECT_LE(longest_, 3 * machine_.Alone(1));
-  // Of the two thirds of each step that are left, a tenth is margin.
+  // Of the two thirds of each step that are left, a quarter is margin.
   const double seconds = machine_.token_seconds * static_cast<double>(tokens);
-  EXPECT_GT(seconds / (seconds + 1000 * machine_.Alone(1)), 0.55);
+  EXPECT_GT(seconds / (seconds + 1000 * machine_.Alone(1)), 0.5);
 }
 
 TEST_F(StepPacerTest, WhatPromptsAloneTakeIsKnownBeforeTheFirstAnswer) {
   for (int n = 0; n < 3; ++n) pacer_.Note({0, 128}, machine_.Seconds(0, 128));
   EXPECT_EQ(pacer_.MostPromptTokens(1), 0);  // the answers are measured
   pacer_.Note({1, 0}, machine_.Alone(1));
-  EXPECT_GT(pacer_.MostPromptTokens(1), 5);
+  EXPECT_GT(pacer_.MostPromptTokens(1), 4);
   Run(1, 100);
   EXPECT_LE(longest_, 3 * machine_.Alone(1));
 }
@@ -90,7 +90,7 @@ TEST_F(StepPacerTest, FollowsAMachineThatBecomesSlower) {
 TEST_F(StepPacerTest, AStallIsForgotten) {
   const int64_t before = Run(1, 64);
   pacer_.Note({1, 8}, 1.0 + machine_.Seconds(1, 8));
-  EXPECT_LE(pacer_.MostPromptTokens(1), 4);
+  EXPECT_LE(pacer_.MostPromptTokens(1), 1);
   pacer_.Note({1, 0}, 2.0);  // of the answers
   Run(1, 128);
   longest_ = 0;
@@ -106,7 +106,7 @@ TEST_F(StepPacerTest, StepsThatNobodyNoticesAreNotCutShort) {
 
 TEST_F(StepPacerTest, PromptsGetOnWhereTheyAreVerySlow) {
   machine_.token_seconds = 10;
-  EXPECT_EQ(Run(1, 40), 39 * 4);
+  EXPECT_EQ(Run(1, 40), 39);
 }
 
 }  // namespace

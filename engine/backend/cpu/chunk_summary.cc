@@ -136,8 +136,10 @@ void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector
 void ChunkSummarizer::LongHeads(const Chunk& chunk) {
   MeanOutput(chunk);
   ScoreKeys(chunk, query_.data());
-  for (float& weight : weights_) weight *= scale();
-  context_->kernels->softmax(weights_.data(), static_cast<int>(weights_.size()));
+  mass_.assign(weights_.size(), 0.0f);
+  context_->kernels->add_softmax(weights_.data(), scale(), static_cast<int>(weights_.size()),
+                                 mass_.data());
+  weights_.swap(mass_);
   AddWeightedKeys(chunk);
 }
 
@@ -178,9 +180,7 @@ void ChunkSummarizer::Representatives(const Chunk& chunk) {
   mass_.assign(num_tokens, 0.0f);
   for (int i = 0; i < num_tokens; ++i) {
     ScoreKeys(chunk, queries_.data() + int64_t{i} * g.padded_dim);
-    for (int j = 0; j <= i; ++j) weights_[j] *= scale();
-    context_->kernels->softmax(weights_.data(), i + 1);
-    for (int j = 0; j <= i; ++j) mass_[j] += weights_[j];
+    context_->kernels->add_softmax(weights_.data(), scale(), i + 1, mass_.data());
   }
   std::vector<int> best(num_tokens);
   std::iota(best.begin(), best.end(), 0);
@@ -204,15 +204,15 @@ void ChunkSummarizer::MeanOutput(const Chunk& chunk) {
   const KvGeometry& g = context_->geometry();
   const int num_tokens = chunk.num_pages * g.page_tokens;
   mass_.assign(num_tokens, 0.0f);
-  scores_.resize(static_cast<size_t>(kPassQueries) * num_tokens);
+  weights_.resize(static_cast<size_t>(kPassQueries) * num_tokens);
   for (int first = 0; first < num_tokens; first += kPassQueries) {
     const int num_queries = std::min(kPassQueries, num_tokens - first);
-    for (int page = 0; page < chunk.num_pages; ++page)
-      ScoreQueries(chunk, page, first, num_queries);
+    for (int page = 0; page < chunk.num_pages; ++page) {
+      ScoreQueries(chunk, page, &queries_[int64_t{first} * g.padded_dim], num_queries);
+    }
     for (int r = 0; r < num_queries; ++r) {
-      float* weights = &scores_[static_cast<size_t>(r) * num_tokens];
-      context_->kernels->softmax(weights, num_tokens);
-      for (int t = 0; t < num_tokens; ++t) mass_[t] += weights[t];
+      context_->kernels->add_softmax(&weights_[int64_t{r} * num_tokens], scale(), num_tokens,
+                                     mass_.data());
     }
   }
   for (float& mass : mass_) mass /= static_cast<float>(num_tokens);
@@ -224,50 +224,28 @@ void ChunkSummarizer::MeanOutput(const Chunk& chunk) {
   }
 }
 
-void ChunkSummarizer::ScoreQueries(const Chunk& chunk, int page, int first, int num_queries) {
+void ChunkSummarizer::ScoreQueries(const Chunk& chunk, int page, const float* queries,
+                                   int num_queries) {
   const KvGeometry& g = context_->geometry();
   const RotationTable& pages = context_->summary_rope->pages;
-  const int num_tokens = chunk.num_pages * g.page_tokens;
-  const std::byte* keys = Read(chunk, page).k;
-  cpu::ScoreChunksArgs args;
-  args.dtype = g.dtype;
-  args.dim = g.padded_dim;
-  args.q = rotated_.data();
-  args.thresholds.fill(0);
-  for (int begin = 0; begin < num_queries; begin += kQueryRows) {
-    args.num_rows = std::min(kQueryRows, num_queries - begin);
-    for (int r = 0; r < args.num_rows; ++r) {
-      // Keys are rotated from the start of their page: turn the query back by the page's offset.
-      float* q = &rotated_[static_cast<size_t>(r) * g.padded_dim];
-      context_->kernels->rotate(&queries_[int64_t{first + begin + r} * g.padded_dim],
-                                pages.Cos(page), pages.Sin(page), -1.0f, g.head_dim / 2, q);
-      for (int d = 0; d < g.head_dim; ++d) q[d] *= scale();
+  // Keys are rotated from the start of their page: turn the queries back by the page's offset.
+  if (page > 0) {
+    rotated_.resize(std::max(rotated_.size(), static_cast<size_t>(num_queries) * g.padded_dim));
+    for (int r = 0; r < num_queries; ++r) {
+      context_->kernels->rotate(queries + int64_t{r} * g.padded_dim, pages.Cos(page),
+                                pages.Sin(page), -1.0f, g.head_dim / 2,
+                                &rotated_[int64_t{r} * g.padded_dim]);
     }
-    for (int t = 0; t < g.page_tokens; t += kTile) {
-      args.tile = args.next = keys + int64_t{t} * g.padded_dim * DTypeBytes(g.dtype);
-      context_->kernels->score_chunks(&args);
-      for (int r = 0; r < args.num_rows; ++r) {
-        std::copy_n(&args.scores[r * kTile], kTile,
-                    &scores_[int64_t{begin + r} * num_tokens + page * g.page_tokens + t]);
-      }
-    }
+    queries = rotated_.data();
   }
+  const int64_t stride = int64_t{chunk.num_pages} * g.page_tokens;
+  context_->kernels->score_page(g.dtype, Read(chunk, page).k, g.page_tokens, g.padded_dim, queries,
+                                num_queries, &weights_[int64_t{page} * g.page_tokens], stride);
 }
 
 void ChunkSummarizer::ScoreKeys(const Chunk& chunk, const float* query) {
-  const KvGeometry& g = context_->geometry();
-  const RotationTable& pages = context_->summary_rope->pages;
-  const int64_t tile_bytes = int64_t{kTile} * g.padded_dim * DTypeBytes(g.dtype);
-  weights_.resize(static_cast<size_t>(chunk.num_pages) * g.page_tokens);
-  for (int page = 0; page < chunk.num_pages; ++page) {
-    context_->kernels->rotate(query, pages.Cos(page), pages.Sin(page), -1.0f, g.head_dim / 2,
-                              rotated_.data());
-    const std::byte* keys = Read(chunk, page).k;
-    for (int t = 0; t < g.page_tokens; t += kTile) {
-      context_->kernels->score_tile(g.dtype, keys + t / kTile * tile_bytes, g.padded_dim,
-                                    rotated_.data(), &weights_[page * g.page_tokens + t]);
-    }
-  }
+  weights_.resize(static_cast<size_t>(chunk.num_pages) * context_->geometry().page_tokens);
+  for (int page = 0; page < chunk.num_pages; ++page) ScoreQueries(chunk, page, query, 1);
 }
 
 void ChunkSummarizer::AddWeightedKeys(const Chunk& chunk) {

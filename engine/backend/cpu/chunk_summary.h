@@ -37,8 +37,8 @@ class ChunkSummarizer {
   void Write(const Chunk& chunk, const std::vector<float>& vector, int which);
   // query_ = mean over the chunk's queries of softmax(Ql Kl^T scale) V, not causal.
   void MeanOutput(const Chunk& chunk);
-  // scores_ = scaled <Ql, Kl> of queries [first, first + num_queries) and the tokens of one page.
-  void ScoreQueries(const Chunk& chunk, int page, int first, int num_queries);
+  // Of one page's tokens and of rows of weights_: <Kl_t, query>.
+  void ScoreQueries(const Chunk& chunk, int page, const float* queries, int num_queries);
   // weights_ = <Kl_t, query_> of every token.
   void ScoreKeys(const Chunk& chunk, const float* query);
   // result_ = sum over the chunk of weights_[t] Kl_t.
@@ -50,10 +50,9 @@ class ChunkSummarizer {
   const CpuAttentionContext* context_ = nullptr;
   PageReader pages_;
   std::vector<float> queries_;  // [w][dim], rotated by their offset in the chunk
-  std::vector<float> scores_;   // [kPassQueries][w]
   std::vector<float> rotated_;  // [kQueryRows][dim]
   std::vector<float> query_;    // [dim], the mean output, which serves as the chunk's query
-  std::vector<float> weights_;  // [w]
+  std::vector<float> weights_;  // [w], or [kPassQueries][w]
   std::vector<float> mass_;     // [w]
   std::vector<float> partial_;  // [dim]
   std::vector<float> result_;   // [dim]

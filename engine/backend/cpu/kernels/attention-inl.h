@@ -253,7 +253,7 @@ FOLIO_INLINE std::pair<Vec, Vec> LoadTileLines(const std::byte* tile, int d) {
 // apart: one tile is one chain of additions, whose latency is what it takes.
 template <DType kType, int kRows>
 FOLIO_INLINE void ScoreTileRows(const std::byte* tile, const std::byte* next, int dim,
-                                const float* q, float* out) {
+                                const float* q, float* out, int64_t out_stride = kTileTokens) {
   constexpr int kLineBytes = kTileTokens * (kType == DType::kBf16 ? 2 : 4);
   Vec even[kRows] = {};
   Vec odd[kRows] = {};
@@ -268,7 +268,7 @@ FOLIO_INLINE void ScoreTileRows(const std::byte* tile, const std::byte* next, in
     }
   }
 #pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) Store(out + r * kTileTokens, even[r] + odd[r]);
+  for (int r = 0; r < kRows; ++r) Store(out + r * out_stride, even[r] + odd[r]);
 }
 
 // Each row has two sums.
@@ -290,6 +290,32 @@ void ScoreChunks(ScoreChunksArgs* args) {
   for (int r = 0; r < args->num_rows; ++r) {
     args->above[r] = LanesAbove(Load(&args->scores[r * kTileTokens]), args->thresholds[r]);
   }
+}
+
+template <DType kType, int kRows = (kSums + 1) / 2>
+void ScorePageRows(const std::byte* keys, int page_tokens, int dim, const float* q, int num_rows,
+                   float* out, int64_t out_stride) {
+  constexpr int kBytes = kType == DType::kBf16 ? 2 : 4;
+  int row = 0;
+  for (; row + kRows <= num_rows; row += kRows) {
+    for (int t = 0; t < page_tokens; t += kTileTokens) {
+      const std::byte* tile = keys + int64_t{t} * dim * kBytes;
+      ScoreTileRows<kType, kRows>(tile, tile, dim, q + row * dim, out + row * out_stride + t,
+                                  out_stride);
+    }
+  }
+  if constexpr (kRows > 1) {
+    ScorePageRows<kType, kRows / 2>(keys, page_tokens, dim, q + row * dim, num_rows - row,
+                                    out + row * out_stride, out_stride);
+  }
+}
+
+void ScorePage(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,
+               int num_rows, float* out, int64_t out_stride) {
+  if (dtype == DType::kBf16) {
+    return ScorePageRows<DType::kBf16>(keys, page_tokens, dim, q, num_rows, out, out_stride);
+  }
+  ScorePageRows<DType::kF32>(keys, page_tokens, dim, q, num_rows, out, out_stride);
 }
 
 void ScoreTile(DType dtype, const std::byte* tile, int dim, const float* q, float* out) {

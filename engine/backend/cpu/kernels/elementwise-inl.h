@@ -9,7 +9,7 @@
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
-void Softmax(float* values, int n) {
+void AddSoftmax(float* values, float scale, int n, float* out) {
   const int whole = n / 16 * 16;
   Vec most = Splat(values[0]);
   for (int i = 0; i < whole; i += 16) most = Max(most, Load(values + i));
@@ -17,16 +17,18 @@ void Softmax(float* values, int n) {
   for (int i = whole; i < n; ++i) max = values[i] > max ? values[i] : max;
   Vec sums = Zero();
   for (int i = 0; i < whole; i += 16) {
-    const Vec weights = Exp(Load(values + i) - Splat(max));
+    const Vec weights = Exp((Load(values + i) - Splat(max)) * Splat(scale));
     Store(values + i, weights);
     sums = sums + weights;
   }
   float sum = HorizontalSum(sums);
   for (int i = whole; i < n; ++i) {
-    values[i] = Exp(values[i] - max);
+    values[i] = Exp((values[i] - max) * scale);
     sum += values[i];
   }
-  for (int i = 0; i < n; ++i) values[i] /= sum;
+  const float share = 1 / sum;
+  for (int i = 0; i < whole; i += 16) Store(out + i, Fma(Load(values + i), share, Load(out + i)));
+  for (int i = whole; i < n; ++i) out[i] += values[i] * share;
 }
 
 void RmsNorm(const float* x, const float* weight, double eps, int n, float* out) {

@@ -105,6 +105,10 @@ struct Kernels {
   void (*attend_sealed_page)(int bits, int page_tokens, const AttendPageArgs& args) = nullptr;
   // Scores of up to kQueryRows queries against 16 chunk summaries, in fp32 whatever those are.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
+  //   out [num_rows][page_tokens], a row every out_stride floats = q [num_rows][dim] . keys of one
+  //   page, likewise
+  void (*score_page)(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,
+                     int num_rows, float* out, int64_t out_stride) = nullptr;
   //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are
   void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
                      float* out) = nullptr;
@@ -114,8 +118,8 @@ struct Kernels {
   //   out [dim] += sum over the values of one page of weights[t] * value t
   void (*add_weighted_values)(DType dtype, const std::byte* values, int page_tokens, int dim,
                               const float* weights, float* out) = nullptr;
-  //   values [n] = softmax(values)
-  void (*softmax)(float* values, int n) = nullptr;
+  //   out [n] += softmax(scale * values); scale > 0; values are lost
+  void (*add_softmax)(float* values, float scale, int n, float* out) = nullptr;
   //   out [n] = x / sqrt(mean(x^2) + eps) * weight
   void (*rms_norm)(const float* x, const float* weight, double eps, int n, float* out) = nullptr;
   //   out [n] = gate / (1 + exp(-gate)) * up
