@@ -154,7 +154,7 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
   }
   FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.sinks, dtype, &kv_sample_));
   FOLIO_RETURN_IF_ERROR(
-      FillFrames(store.summary_memory(), kv.summaries, DType::kF32, &summary_sample_));
+      FillFrames(store.summary_memory(), kv.summaries, store.geometry().dtype, &summary_sample_));
   stream->position = depth;
   streams_.push_back(std::move(stream));
   return static_cast<int>(streams_.size()) - 1;

@@ -13,6 +13,10 @@ using cpu::kQueryRows;
 
 namespace {
 
+// That many tiles are on their way: those of a head lie far apart, and one is read faster than
+// memory answers.
+constexpr int64_t kTilesAhead = 4;
+
 // A uniform number from what identifies a candidate.
 float RandomScore(int layer, int head, int64_t position, int64_t chunk) {
   const uint64_t z = static_cast<uint64_t>(chunk) + 0x9e3779b97f4a7c15u * (position + 1) +
@@ -129,7 +133,8 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
         continue;
       }
       args.tile = tile_at(tile);
-      args.next = first == 0 && tile < last_tile ? tile_at(tile + 1) : args.tile;
+      const bool more = first == 0 && tile + kTilesAhead <= last_tile;
+      args.next = more ? tile_at(tile + kTilesAhead) : args.tile;
       args.q = &terms_[0].queries[int64_t{first} * args.dim];
       ScoreTile(args, first, tile, *context.kernels, rows.ends);
     }
