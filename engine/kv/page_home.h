@@ -43,7 +43,8 @@ class PageHome {
     absl::Status status;  // not OK: it is in memory only
   };
   // written = those that have ended since the last call; with `wait` at least one, if any is under
-  // way. Needs no memory where `written` has room for all that are under way.
+  // way and ends before a deadline of the home's. Needs no memory where `written` has room for all
+  // that are under way.
   virtual void TakeWritten(bool wait, std::vector<Written>* written) = 0;
   // Reads slices of pages that were written; verified bytes, or an error for that slice.
   virtual std::unique_ptr<PendingReads> StartReads(std::vector<SliceRead> reads) = 0;

@@ -16,8 +16,7 @@ TieredPages::TieredPages(SlotCache* slots, PageHome* home, int slices_per_frame,
 }
 
 TieredPages::~TieredPages() {
-  while (NoteWritten(true)) {
-  }
+  while (writing_ > 0) NoteWritten(true);
 }
 
 FrameId TieredPages::TakeFrame() {
@@ -133,6 +132,10 @@ void TieredPages::StartWrite(FrameId id) {
 bool TieredPages::NoteWritten(bool wait) {
   if (writing_ == 0) return false;
   home_->TakeWritten(wait, &written_);
+  if (wait && written_.empty()) {
+    home_error_ = absl::UnavailableError("the disk takes no page, writing does not end");
+    return false;
+  }
   for (const PageHome::Written& written : written_) {
     --writing_;
     Frame& frame = frames_[written.frame];

@@ -34,7 +34,7 @@ class TieredPages final : public Frames {
   void SetRun(uint64_t run) { run_ = run; }
 
   // Notes which pages have come home. With `wait` at least one of those on their way; false if
-  // there is none.
+  // there is none, or none gets there: home_error says so then.
   bool NoteWritten(bool wait);
 
   // For whoever finds all slots pinned: waits until pages have come home, or, once, tries again

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -110,6 +111,32 @@ absl::Status ReadSealed(const CacheImage& image, int slice, int64_t begin, int64
     FOLIO_RETURN_IF_ERROR(place.file->Read(slice, place.page, pages));
   }
   return absl::OkStatus();
+}
+
+// The file that the pages of a segment were written to, if it has these and no others.
+std::optional<SegmentData> TakeWholeFile(const CacheImage& image, const SegmentShape& shape) {
+  const int64_t end = shape.first_page + shape.num_pages;
+  const int64_t first_page = image.layout.first_page;
+  if (shape.kind != SegmentKind::kPages || shape.num_pages != SegmentHome::kPages ||
+      end - first_page > std::ssize(image.sealed_pages)) {
+    return std::nullopt;
+  }
+  const auto places = std::span(image.sealed_pages)
+                          .subspan(static_cast<size_t>(shape.first_page - first_page),
+                                   static_cast<size_t>(shape.num_pages));
+  for (int page = 0; page < shape.num_pages; ++page) {
+    const SegmentHome::Place& place = places[static_cast<size_t>(page)];
+    if (place.file != places[0].file || place.page != page) return std::nullopt;
+  }
+  return places[0].file->TakeSegmentData();
+}
+
+absl::StatusOr<SegmentDraft> LinkSegment(const CacheImage& image, const SegmentShape& shape,
+                                         const ContentKey& key, int64_t rendition,
+                                         DocumentWriter* writer) {
+  const std::optional<SegmentData> data = TakeWholeFile(image, shape);
+  if (!data.has_value()) return absl::NotFoundError("no file has just the pages of a segment");
+  return writer->LinkSegment(rendition, shape, key, *data);
 }
 
 absl::Status WriteSegment(const CacheImage& image, const SegmentShape& shape, SegmentDraft* draft,
@@ -355,9 +382,13 @@ absl::StatusOr<std::vector<StoredSegment>> WriteCache(
       segments.push_back(*there[n]);
       continue;
     }
-    FOLIO_ASSIGN_OR_RETURN(
-        SegmentDraft draft,
-        writer->AddSegment(rendition, shapes[n], KeyOf(keys, image.layout, shapes[n])));
+    const ContentKey& key = KeyOf(keys, image.layout, shapes[n]);
+    auto linked = LinkSegment(image, shapes[n], key, rendition, writer);
+    if (linked.ok()) {
+      FOLIO_ASSIGN_OR_RETURN(segments.emplace_back(), linked->Finish());
+      continue;
+    }
+    FOLIO_ASSIGN_OR_RETURN(SegmentDraft draft, writer->AddSegment(rendition, shapes[n], key));
     FOLIO_RETURN_IF_ERROR(WriteSegment(image, shapes[n], &draft, progress));
     FOLIO_ASSIGN_OR_RETURN(segments.emplace_back(), draft.Finish());
   }

@@ -86,7 +86,7 @@ absl::StatusOr<KvTiers> SetupTiers(const EngineOptions& options, const KvGeometr
       SegmentHome::Create(model->files.get(), kPagesDirectory,
                           {.num_slices = geometry.num_slices(),
                            .slice_bytes = FramePool::RoundedBytes(geometry.sealed_slice_bytes()),
-                           .read_deadline = options.read_deadline}));
+                           .deadline = options.read_deadline}));
   FOLIO_ASSIGN_OR_RETURN(const int64_t disk_bytes,
                          DiskBytes(options.kv_dir, options.kv_disk_bytes, "--kv-disk-bytes"));
   return KvTiers{.home = model->home.get(), .home_bytes = disk_bytes, .step_tokens = step_tokens};

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
+#include "engine/store/segment_file.h"
 
 namespace folio {
 
@@ -17,6 +19,9 @@ class PageFile {
   // verifies them. Errors: DATA_LOSS, those of StoredFile::Read; what lies at `to` then means
   // nothing.
   virtual absl::Status Read(int slice, int page, std::span<std::byte* const> to) = 0;
+  // The file as a segment of the store, if it is complete and not part of one yet; from now on it
+  // is.
+  virtual std::optional<SegmentData> TakeSegmentData() { return std::nullopt; }
 };
 
 }  // namespace folio

@@ -49,7 +49,15 @@ class SegmentHome::Segment final : public PageFile {
       checksums_[IndexOf(slice, page)] = Checksum(bytes);
       FOLIO_RETURN_IF_ERROR(output_->Write(Offset(slice, page), bytes));
     }
+    ++num_written_;
     return absl::OkStatus();
+  }
+
+  // All pages are there, and none of them is written again.
+  std::optional<SegmentData> TakeSegmentData() override {
+    if (num_written_ < kPages || !IsLaidOutAsStored()) return std::nullopt;
+    if (taken_.exchange(true)) return std::nullopt;
+    return SegmentData{output_.get(), checksums_};
   }
 
   absl::Status Read(int slice, int page, std::span<std::byte* const> to) override {
@@ -89,6 +97,11 @@ class SegmentHome::Segment final : public PageFile {
   int64_t Offset(int slice, int page) const {
     return (int64_t{slice} * kPages + page) * options_.slice_bytes;
   }
+  // Slices of whole blocks lie as in a segment of the store.
+  bool IsLaidOutAsStored() const {
+    const SegmentShape shape = {.slice_bytes = options_.slice_bytes, .num_pages = kPages};
+    return SegmentWriter::DataOffset(shape, 0, 1) == Offset(0, 1);
+  }
 
   const uint64_t run_;
   FileSystem* const files_;
@@ -96,7 +109,9 @@ class SegmentHome::Segment final : public PageFile {
   const std::string path_;
   std::unique_ptr<OutputFile> output_;
   std::unique_ptr<StoredFile> input_;
-  std::vector<uint64_t> checksums_;  // [slice][page]
+  std::vector<uint64_t> checksums_;   // [slice][page]
+  std::atomic<int> num_written_ = 0;  // pages
+  std::atomic<bool> taken_ = false;
 };
 
 // Shared with the readers, who may be late.
@@ -223,8 +238,13 @@ void SegmentHome::StartWrite(FrameId frame, uint64_t run, std::vector<const std:
 }
 
 void SegmentHome::TakeWritten(bool wait, std::vector<Written>* written) {
+  const auto given = writes_hang_ ? options_.deadline / 20 : options_.deadline;
+  const auto end = std::chrono::steady_clock::now() + given;
   MutexLock lock(&mutex_);
-  while (wait && writing_ > 0 && written_.empty()) changed_.Wait(&mutex_);
+  while (wait && writing_ > 0 && written_.empty()) {
+    if (!changed_.WaitUntil(&mutex_, end)) break;
+  }
+  if (wait || !written_.empty()) writes_hang_ = writing_ > 0 && written_.empty();
   written->assign(written_.begin(), written_.end());
   written_.clear();  // and keep its room
   writing_ -= std::ssize(*written);
@@ -262,7 +282,7 @@ std::unique_ptr<PendingReads> SegmentHome::StartReads(std::vector<SliceRead> rea
     state->num_left = num_tasks;
   }
   state->home = shared_;
-  auto pending = std::make_unique<Reads>(state, options_.read_deadline);
+  auto pending = std::make_unique<Reads>(state, options_.deadline);
   TaskThreads::Tasks tasks;
   for (size_t task = 0; task < num_tasks; ++task) {
     tasks.push_back([state] {

@@ -23,9 +23,10 @@ struct SegmentHomeOptions {
   int64_t slice_bytes = 0;
   // Reads at the same time: as many as keep a disk busy.
   int num_readers = 32;
-  // After it a read is given up on; while such a one hangs, others after a twentieth of it: a step
-  // may have many, one after the other.
-  std::chrono::milliseconds read_deadline = std::chrono::seconds(10);
+  // After it a read is given up on, and pages that are being written are waited for no longer;
+  // while such a one hangs, others after a twentieth of it: a step may have many, one after the
+  // other.
+  std::chrono::milliseconds deadline = std::chrono::seconds(10);
 };
 
 // Pages in files of a directory, kPages of one sequence in each as [slice][page], so that pages of
@@ -90,6 +91,7 @@ class SegmentHome final : public PageHome {
   std::vector<Place> places_;  // [frame]; without a file: it has none
   std::unordered_map<uint64_t, std::shared_ptr<Segment>> growing_;  // by run
   int64_t writing_ = 0;
+  bool writes_hang_ = false;  // none ended when they were waited for last
   const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 
   Mutex mutex_;

@@ -78,8 +78,10 @@ class DocumentFiles {
     StoredSegment segment;
     SegmentWriter writer;
   };
+  // With `data` the segment is made of a file that is there.
   absl::StatusOr<Draft> CreateSegment(int64_t rendition, const SegmentShape& shape,
-                                      const ContentKey& key) FOLIO_EXCLUDES(io_mu_);
+                                      const ContentKey& key, const SegmentData* data = nullptr)
+      FOLIO_EXCLUDES(io_mu_);
   // It was finished, and a commit may name it. Errors: NOT_FOUND if its rendition was dropped.
   absl::Status KeepSegment(int64_t rendition, const StoredSegment& segment) FOLIO_EXCLUDES(io_mu_);
   void DiscardSegment(int64_t rendition, const StoredSegment& segment) FOLIO_EXCLUDES(io_mu_);

@@ -118,7 +118,8 @@ absl::StatusOr<int64_t> DocumentFiles::RenditionOf(const Fingerprint& model,
 
 absl::StatusOr<DocumentFiles::Draft> DocumentFiles::CreateSegment(int64_t rendition,
                                                                   const SegmentShape& shape,
-                                                                  const ContentKey& key) {
+                                                                  const ContentKey& key,
+                                                                  const SegmentData* data) {
   FOLIO_RETURN_IF_ERROR(shape.Check());
   const MutexLock lock(&io_mu_);
   FOLIO_RETURN_IF_ERROR(CheckHere());
@@ -132,7 +133,9 @@ absl::StatusOr<DocumentFiles::Draft> DocumentFiles::CreateSegment(int64_t rendit
   absl::Status status;
   for (int tries = 0; tries < kMaxTriesOfAName; ++tries) {
     const StoredSegment segment = {next_number_++, shape, key};
-    auto writer = SegmentWriter::Create(use_.files, PathOf({rendition, segment.file}), key, shape);
+    const std::string path = PathOf({rendition, segment.file});
+    auto writer = data == nullptr ? SegmentWriter::Create(use_.files, path, key, shape)
+                                  : SegmentWriter::Link(use_.files, path, key, shape, *data);
     if (writer.ok()) {
       fresh_[{rendition, segment.file}] = {.segment = segment};
       return Draft{segment, *std::move(writer)};

@@ -89,6 +89,16 @@ absl::StatusOr<SegmentDraft> DocumentWriter::AddSegment(int64_t rendition,
   return SegmentDraft(document_, rendition, std::move(draft));
 }
 
+absl::StatusOr<SegmentDraft> DocumentWriter::LinkSegment(int64_t rendition,
+                                                         const SegmentShape& shape,
+                                                         const ContentKey& key,
+                                                         const SegmentData& data) {
+  FOLIO_RETURN_IF_ERROR(broken_);
+  FOLIO_ASSIGN_OR_RETURN(DocumentFiles::Draft draft,
+                         document_->CreateSegment(rendition, shape, key, &data));
+  return SegmentDraft(document_, rendition, std::move(draft));
+}
+
 absl::Status DocumentWriter::Commit(StoredState state,
                                     std::span<const StoredRendition> renditions) {
   FOLIO_RETURN_IF_ERROR(broken_);

@@ -68,6 +68,10 @@ class DocumentWriter {
   // the quota, those of the file system. The writer goes on.
   absl::StatusOr<SegmentDraft> AddSegment(int64_t rendition, const SegmentShape& shape,
                                           const ContentKey& key);
+  // The same of data that is in a file: nothing is left to be written. Errors besides: those of
+  // SegmentWriter::Link, after which it may be added by copying.
+  absl::StatusOr<SegmentDraft> LinkSegment(int64_t rendition, const SegmentShape& shape,
+                                           const ContentKey& key, const SegmentData& data);
 
   // Makes durable, when it returns, what was appended, and the renditions that are given: each with
   // all of its segments, those it had and shall keep, and finished ones. Segments that are named no

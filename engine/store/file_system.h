@@ -61,6 +61,10 @@ class FileSystem {
   // is shorter, FAILED_PRECONDITION (no regular file).
   virtual absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
                                                              int64_t size_bytes) = 0;
+  // Gives a file another name, which is here whatever directory it was created in. Errors:
+  // ALREADY_EXISTS, NOT_FOUND (the directory of `path`), UNIMPLEMENTED or as the system says where
+  // it cannot: of another device, say. Who gets one copies the file instead.
+  virtual absl::Status Link(const OutputFile& file, const std::string& path);
   // Errors: NOT_FOUND, FAILED_PRECONDITION (no regular file).
   virtual absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) = 0;
   // There already: OK.
@@ -74,5 +78,9 @@ class FileSystem {
   // Names in a directory are durable when it returns.
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
 };
+
+inline absl::Status FileSystem::Link(const OutputFile& /*file*/, const std::string& path) {
+  return absl::UnimplementedError(path + " cannot be another name of a file");
+}
 
 }  // namespace folio

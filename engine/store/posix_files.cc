@@ -69,6 +69,7 @@ class PosixOutputFile final : public OutputFile {
   absl::Status Sync() override {
     return ::fdatasync(fd_.get()) == 0 ? absl::OkStatus() : Failed(errno, "sync", path_);
   }
+  int descriptor() const { return fd_.get(); }
 
  private:
   const std::string path_;
@@ -147,6 +148,19 @@ class PosixFiles final : public FileSystem {
     }
     if (::ftruncate(file.fd.get(), size_bytes) != 0) return Failed(errno, "cut", path);
     return std::make_unique<PosixOutputFile>(path, std::move(file.fd));
+  }
+
+  absl::Status Link(const OutputFile& file, const std::string& path) override {
+    const auto* const output = dynamic_cast<const PosixOutputFile*>(&file);
+    if (output == nullptr) return FileSystem::Link(file, path);
+    FOLIO_ASSIGN_OR_RETURN(const Place place, Find(path));
+    // By its descriptor: the name may be below another directory, and a link by now.
+    const std::string open_file = absl::StrCat("/proc/self/fd/", output->descriptor());
+    if (::linkat(AT_FDCWD, open_file.c_str(), place.directory.get(), place.name.c_str(),
+                 AT_SYMLINK_FOLLOW) == 0) {
+      return absl::OkStatus();
+    }
+    return Failed(errno, "give a file the name", path);
   }
 
   absl::Status MakeDirectory(const std::string& path) override {

@@ -41,14 +41,13 @@ static_assert(sizeof(Footer) == 88 && offsetof(Footer, footer_checksum) == 80);
 
 int64_t RoundedUp(int64_t bytes) { return (bytes + kBlock - 1) / kBlock * kBlock; }
 
-int64_t DataOffset(const SegmentShape& shape, int slice, int page) {
-  return (int64_t{slice} * shape.num_pages + page) * RoundedUp(shape.slice_bytes);
-}
 size_t IndexOf(const SegmentShape& shape, int slice, int page) {
   return static_cast<size_t>(slice) * static_cast<size_t>(shape.num_pages) +
          static_cast<size_t>(page);
 }
-int64_t IndexOffset(const SegmentShape& shape) { return DataOffset(shape, shape.num_slices, 0); }
+int64_t IndexOffset(const SegmentShape& shape) {
+  return SegmentWriter::DataOffset(shape, shape.num_slices, 0);
+}
 int64_t IndexBytes(const SegmentShape& shape) {
   return int64_t{shape.num_slices} * shape.num_pages * static_cast<int64_t>(sizeof(uint64_t));
 }
@@ -97,6 +96,34 @@ absl::StatusOr<SegmentWriter> SegmentWriter::Create(FileSystem* files, const std
   FOLIO_RETURN_IF_ERROR(shape.Check());
   FOLIO_ASSIGN_OR_RETURN(std::unique_ptr<OutputFile> file, files->Create(path));
   return SegmentWriter(std::move(file), key, shape);
+}
+
+absl::StatusOr<SegmentWriter> SegmentWriter::Link(FileSystem* files, const std::string& path,
+                                                  const ContentKey& key, const SegmentShape& shape,
+                                                  const SegmentData& data) {
+  FOLIO_RETURN_IF_ERROR(shape.Check());
+  if (static_cast<int64_t>(data.checksums.size()) != int64_t{shape.num_slices} * shape.num_pages) {
+    return absl::InvalidArgumentError(absl::StrCat(data.checksums.size(), " checksums of ",
+                                                   shape.num_slices, " slices of ", shape.num_pages,
+                                                   " pages"));
+  }
+  FOLIO_RETURN_IF_ERROR(files->Link(*data.file, path));
+  // Behind the last slice nothing needs to be written.
+  const int64_t data_bytes =
+      DataOffset(shape, shape.num_slices - 1, shape.num_pages - 1) + shape.slice_bytes;
+  auto file = files->Reopen(path, data_bytes);
+  if (!file.ok()) {
+    files->Remove(path).IgnoreError();  // if it cannot be, no manifest names it
+    return file.status();
+  }
+  SegmentWriter writer(*std::move(file), key, shape);
+  writer.checksums_.assign(data.checksums.begin(), data.checksums.end());
+  writer.written_.assign(writer.written_.size(), true);
+  return writer;
+}
+
+int64_t SegmentWriter::DataOffset(const SegmentShape& shape, int slice, int page) {
+  return (int64_t{slice} * shape.num_pages + page) * RoundedUp(shape.slice_bytes);
 }
 
 SegmentWriter::SegmentWriter(std::unique_ptr<OutputFile> file, const ContentKey& key,
@@ -192,8 +219,8 @@ absl::Status Segment::Read(int slice, int page, std::span<std::byte* const> to) 
     if (n > 0 && gap > 0) pieces[num_pieces++] = {unused.data(), gap};
     pieces[num_pieces++] = {to[n], slice_bytes};
   }
-  FOLIO_RETURN_IF_ERROR(
-      file_->Read(DataOffset(shape_, slice, page), std::span(pieces).first(num_pieces)));
+  FOLIO_RETURN_IF_ERROR(file_->Read(SegmentWriter::DataOffset(shape_, slice, page),
+                                    std::span(pieces).first(num_pieces)));
   for (size_t n = 0; n < to.size(); ++n) {
     const size_t at = IndexOf(shape_, slice, page) + n;
     if (Checksum({to[n], slice_bytes}) == checksums_[at]) continue;

@@ -37,6 +37,12 @@ struct SegmentShape {
   int64_t FileBytes() const;
 };
 
+// A file that holds the data of a segment and nothing else, in its layout.
+struct SegmentData {
+  const OutputFile* file = nullptr;
+  std::span<const uint64_t> checksums;  // [slice][page] XXH3-64
+};
+
 // Pages of one rendition in one file, written once and never changed:
 //   data      [slice][page], each slice of a page on a boundary of 4 KiB: the pages of a chunk lie
 //             one after the other for each layer and KV head, and are one read
@@ -51,6 +57,14 @@ class SegmentWriter {
   // Errors: INVALID_ARGUMENT (shape), those of FileSystem::Create.
   static absl::StatusOr<SegmentWriter> Create(FileSystem* files, const std::string& path,
                                               const ContentKey& key, const SegmentShape& shape);
+  // The data is there already, and its file gets the name: only Finish is left to be called. The
+  // file must not be part of another segment. Errors: as Create, those of FileSystem::Link; then
+  // there is nothing under the name.
+  static absl::StatusOr<SegmentWriter> Link(FileSystem* files, const std::string& path,
+                                            const ContentKey& key, const SegmentShape& shape,
+                                            const SegmentData& data);
+  // Where the data of a page's slice lies in the file.
+  static int64_t DataOffset(const SegmentShape& shape, int slice, int page);
 
   // One slice of all pages, each of slice_bytes; in any order of slices, each once. Errors:
   // INVALID_ARGUMENT, those of OutputFile::Write.

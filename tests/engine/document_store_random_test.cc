@@ -72,7 +72,7 @@ TEST(DocumentStoreRandom, GoesOnAfterAnyErrorOfTheDisk) {
   const absl::Status errors[] = {absl::ResourceExhaustedError("ENOSPC"),
                                  absl::UnavailableError("EIO"),
                                  absl::PermissionDeniedError("EROFS")};
-  constexpr int kSteps = 70;
+  constexpr int kSteps = 80;
   for (const absl::Status& error : errors) {
     int64_t num_errors = 0;
     int64_t num_operations = 1;

@@ -55,6 +55,9 @@ class HangingFiles final : public FileSystem {
                                                      int64_t size_bytes) override {
     return files_->Reopen(path, size_bytes);
   }
+  absl::Status Link(const OutputFile& file, const std::string& path) override {
+    return files_->Link(file, path);
+  }
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override {
     auto file = files_->Open(path);
     if (!file.ok()) return file;

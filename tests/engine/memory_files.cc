@@ -78,6 +78,7 @@ class MemoryFiles::Output final : public OutputFile {
     node_->synced = node_->now;
     return absl::OkStatus();
   }
+  const NodePtr& node() const { return node_; }
 
  private:
   MemoryFiles* const files_;
@@ -220,6 +221,15 @@ absl::StatusOr<std::unique_ptr<OutputFile>> MemoryFiles::Reopen(const std::strin
   if (node->now.size() < static_cast<size_t>(size_bytes)) return absl::DataLossError(path);
   node->now.resize(static_cast<size_t>(size_bytes));
   return std::make_unique<Output>(this, path, node);
+}
+
+absl::Status MemoryFiles::Link(const OutputFile& file, const std::string& path) {
+  const MutexLock lock(&mu_);
+  FOLIO_RETURN_IF_ERROR(Begin("link", path));
+  FOLIO_ASSIGN_OR_RETURN(const NodePtr directory, DirectoryOf(path));
+  const NodePtr& node = dynamic_cast<const Output&>(file).node();
+  const bool is_new = directory->names.emplace(NameOf(path), node).second;
+  return is_new ? absl::OkStatus() : absl::AlreadyExistsError(path);
 }
 
 absl::StatusOr<std::unique_ptr<StoredFile>> MemoryFiles::Open(const std::string& path) {

@@ -39,6 +39,8 @@ class MemoryFiles final : public FileSystem {
   absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
                                                      int64_t size_bytes) override;
+  // Of a file of any MemoryFiles.
+  absl::Status Link(const OutputFile& file, const std::string& path) override;
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override;
   absl::Status MakeDirectory(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;

@@ -56,6 +56,22 @@ TEST_F(PosixFilesTest, FilesAreReadAsWritten) {
   EXPECT_TRUE(files_->SyncDirectory("").ok());
 }
 
+TEST_F(PosixFilesTest, AFileOfAnotherDirectoryGetsANameHereAndKeepsItWhenTheFirstOneGoes) {
+  auto others = OpenPosixFiles(parent_.path() + "/others");
+  ASSERT_TRUE(others.ok()) << others.status();
+  auto file = (*others)->Create("file");
+  ASSERT_TRUE(file.ok()) << file.status();
+  const std::string_view text = "0123456789";
+  ASSERT_TRUE((*file)->Write(0, std::as_bytes(std::span(text.data(), text.size()))).ok());
+  ASSERT_TRUE(files_->MakeDirectory("one").ok());
+  const absl::Status linked = files_->Link(**file, "one/file");
+  ASSERT_TRUE(linked.ok()) << linked;
+  ASSERT_TRUE((*others)->Remove("file").ok());
+  EXPECT_EQ(*Read("one/file"), text);
+  EXPECT_EQ(files_->Link(**file, "one/file").code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(files_->Link(**file, "two/file").code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(PosixFilesTest, ReadingBehindTheEndIsDataLoss) {
   ASSERT_TRUE(Write("file", "0123456789").ok());
   const auto file = files_->Open("file");

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/checksum.h"
 #include "engine/base/status_macros.h"
 
 namespace folio::test {
@@ -37,6 +38,25 @@ absl::StatusOr<StoredSegment> WriteSegment(DocumentWriter* writer, int64_t rendi
     for (int page = 0; page < 3; ++page) pages[page] = data + (slice * 3 + page) * kSliceBytes;
     FOLIO_RETURN_IF_ERROR(draft.WriteSlice(slice, pages));
   }
+  return draft.Finish();
+}
+
+absl::StatusOr<StoredSegment> LinkSegment(DocumentWriter* writer, int64_t rendition, uint64_t seed,
+                                          FileSystem* pages) {
+  FOLIO_RETURN_IF_ERROR(pages->Remove("pages"));
+  FOLIO_ASSIGN_OR_RETURN(const auto file, pages->Create("pages"));
+  const std::string bytes = SegmentBytes(seed);
+  std::vector<uint64_t> checksums;
+  for (int slice = 0; slice < 2; ++slice) {
+    for (int page = 0; page < 3; ++page) {
+      const auto data = std::as_bytes(std::span(bytes).subspan(
+          static_cast<size_t>(slice * 3 + page) * kSliceBytes, kSliceBytes));
+      FOLIO_RETURN_IF_ERROR(file->Write(SegmentWriter::DataOffset(kTestShape, slice, page), data));
+      checksums.push_back(Checksum(data));
+    }
+  }
+  FOLIO_ASSIGN_OR_RETURN(SegmentDraft draft, writer->LinkSegment(rendition, kTestShape, KeyOf(seed),
+                                                                 {file.get(), checksums}));
   return draft.Finish();
 }
 
@@ -195,7 +215,9 @@ absl::Status RandomOwner::AddSegment() {
   FOLIO_ASSIGN_OR_RETURN(const int64_t number, writing->writer->RenditionOf({}, attention));
   const uint64_t seed = random_();
   FOLIO_ASSIGN_OR_RETURN(const StoredSegment segment,
-                         WriteSegment(writing->writer.get(), number, seed));
+                         Random(2) == 0
+                             ? WriteSegment(writing->writer.get(), number, seed)
+                             : LinkSegment(writing->writer.get(), number, seed, &pages_));
   // Not named by any commit: it must not be there afterwards.
   if (Random(8) == 0) return absl::OkStatus();
   StoredRendition& rendition = writing->renditions[attention];

@@ -38,6 +38,9 @@ inline constexpr SegmentShape kTestShape = {.kind = SegmentKind::kPages,
 std::string SegmentBytes(uint64_t seed);
 absl::StatusOr<StoredSegment> WriteSegment(DocumentWriter* writer, int64_t rendition,
                                            uint64_t seed);
+// The same made of a file of `pages`, which is not below the store.
+absl::StatusOr<StoredSegment> LinkSegment(DocumentWriter* writer, int64_t rendition, uint64_t seed,
+                                          FileSystem* pages);
 absl::StatusOr<std::string> ReadSegment(const Segment& segment);
 
 // Does random things to a store and knows what must be in it: a plain map of what was reported
@@ -91,6 +94,7 @@ class RandomOwner {
                     absl::Status status);
 
   MemoryFiles* const files_;
+  MemoryFiles pages_;  // of which segments are made without copying
   std::mt19937_64 random_;
   std::unique_ptr<DocumentStore> store_;
   std::map<std::string, Writing> writing_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <random>
 
+#include "engine/base/checksum.h"
 #include "engine/store/posix_files.h"
 #include "tests/engine/memory_files.h"
 #include "tests/engine/test_model.h"
@@ -75,6 +76,50 @@ absl::StatusOr<std::vector<std::vector<std::string>>> ReadAll(const Segment& seg
     }
   }
   return pages;
+}
+
+// The data alone, in a file of another directory; its checksums.
+std::vector<uint64_t> WriteData(OutputFile* file, const SegmentShape& shape) {
+  const auto pages = Pages(shape);
+  std::vector<uint64_t> checksums;
+  for (int slice = 0; slice < shape.num_slices; ++slice) {
+    for (int page = 0; page < shape.num_pages; ++page) {
+      const std::string& bytes = pages[static_cast<size_t>(page)][static_cast<size_t>(slice)];
+      const auto data = std::as_bytes(std::span(bytes));
+      EXPECT_TRUE(file->Write(SegmentWriter::DataOffset(shape, slice, page), data).ok());
+      checksums.push_back(Checksum(data));
+    }
+  }
+  return checksums;
+}
+
+TEST(SegmentFile, IsMadeOfAFileThatHasItsDataAndIsTheSameAsIfItWereWritten) {
+  test::MemoryFiles files;
+  ASSERT_TRUE(Write(&files, "written", kShape).ok());
+  test::MemoryFiles others;
+  const auto file = *others.Create("data");
+  const std::vector<uint64_t> checksums = WriteData(file.get(), kShape);
+  auto writer = SegmentWriter::Link(&files, "linked", Key(1), kShape, {file.get(), checksums});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE(writer->Finish().ok());
+  ASSERT_TRUE(others.Remove("data").ok());
+  EXPECT_EQ(*files.content("linked"), *files.content("written"));
+}
+
+TEST(SegmentFile, IsNotMadeOfAFileThatIsTooShortOrHasOtherChecksums) {
+  test::MemoryFiles files;
+  const auto file = *files.Create("data");
+  std::vector<uint64_t> checksums = WriteData(file.get(), kShape);
+  const auto link = [&](int64_t cut) {
+    files.content("data")->resize(files.content("data")->size() - static_cast<size_t>(cut));
+    auto writer = SegmentWriter::Link(&files, "linked", Key(1), kShape, {file.get(), checksums});
+    return writer.ok() ? writer->Finish() : writer.status();
+  };
+  checksums.pop_back();
+  EXPECT_EQ(link(0).code(), absl::StatusCode::kInvalidArgument);
+  checksums.push_back(1);
+  EXPECT_EQ(link(1).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(files.content("linked"), nullptr);
 }
 
 TEST(SegmentFile, IsReadAsItWasWritten) {

@@ -14,17 +14,20 @@ namespace {
 constexpr int kSlices = 3;
 constexpr int64_t kSliceBytes = 4096;
 
-// A file system whose reads wait while told, or fail.
+// A file system whose reads or writes wait while told, or that makes no files.
 class SlowFiles final : public FileSystem {
  public:
   explicit SlowFiles(std::unique_ptr<FileSystem> files) : files_(std::move(files)) {}
 
-  std::atomic<bool> hangs = false;
+  std::atomic<bool> hangs = false;  // when reading
+  std::atomic<bool> write_hangs = false;
   std::atomic<bool> refuses_to_create = false;
 
   absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
     if (refuses_to_create) return absl::ResourceExhaustedError("no space left");
-    return files_->Create(path);
+    auto file = files_->Create(path);
+    if (!file.ok()) return file.status();
+    return std::make_unique<Output>(this, *std::move(file));
   }
   absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
                                                      int64_t size_bytes) override {
@@ -50,6 +53,20 @@ class SlowFiles final : public FileSystem {
   }
 
  private:
+  class Output final : public OutputFile {
+   public:
+    Output(SlowFiles* owner, std::unique_ptr<OutputFile> file)
+        : owner_(owner), file_(std::move(file)) {}
+    absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
+      owner_->write_hangs.wait(true);
+      return file_->Write(offset, bytes);
+    }
+    absl::Status Sync() override { return file_->Sync(); }
+
+   private:
+    SlowFiles* const owner_;
+    const std::unique_ptr<OutputFile> file_;
+  };
   class Stored final : public StoredFile {
    public:
     Stored(SlowFiles* owner, std::unique_ptr<StoredFile> file)
@@ -77,7 +94,7 @@ class SegmentHomeTest : public testing::Test {
     SegmentHomeOptions options;
     options.num_slices = kSlices;
     options.slice_bytes = kSliceBytes;
-    if (deadline.count() > 0) options.read_deadline = deadline;
+    if (deadline.count() > 0) options.deadline = deadline;
     home_ = *SegmentHome::Create(&files_, "pages", options);
   }
   // Bytes of a page that no other page has.
@@ -152,6 +169,22 @@ TEST_F(SegmentHomeTest, AFileGoesWithItsLastPage) {
   EXPECT_TRUE(Read(69, 2, &slice).ok());
 }
 
+TEST_F(SegmentHomeTest, AFullFileIsGivenToTheStoreOnce) {
+  for (FrameId frame = 0; frame < SegmentHome::kPages - 1; ++frame) Write(frame, 1);
+  files_.refuses_to_create = true;
+  Write(100, 2);
+  WaitForWrites();
+  const std::shared_ptr<PageFile> file = home_->PlaceOf(0).file;
+  EXPECT_FALSE(file->TakeSegmentData().has_value());  // a page is missing
+  Write(SegmentHome::kPages - 1, 1);
+  WaitForWrites();
+  const auto data = file->TakeSegmentData();
+  ASSERT_TRUE(data.has_value());
+  EXPECT_EQ(data->checksums.size(), size_t{kSlices} * SegmentHome::kPages);
+  EXPECT_FALSE(file->TakeSegmentData().has_value());
+  EXPECT_FALSE(home_->PlaceOf(100).file->TakeSegmentData().has_value());
+}
+
 TEST_F(SegmentHomeTest, AFlippedByteIsDataLossOfThatSliceAlone) {
   Write(0, 1);
   WaitForWrites();
@@ -206,6 +239,21 @@ TEST_F(SegmentHomeTest, AReadThatHangsIsGivenUpOn) {
   }
   EXPECT_TRUE(reads->status(0).ok());
   EXPECT_TRUE(home_->AwaitIdle(std::chrono::steady_clock::now() + std::chrono::hours(1)));
+}
+
+TEST_F(SegmentHomeTest, AWriteThatHangsIsNotWaitedForWithoutEnd) {
+  Make(std::chrono::milliseconds(1));
+  files_.write_hangs = true;
+  Write(0, 1);
+  std::vector<PageHome::Written> written;
+  home_->TakeWritten(true, &written);
+  EXPECT_TRUE(written.empty());
+  files_.write_hangs = false;
+  files_.write_hangs.notify_all();
+  while (written.empty()) home_->TakeWritten(true, &written);
+  EXPECT_TRUE(written[0].status.ok());
+  std::vector<std::byte> slice;
+  EXPECT_TRUE(Read(0, 2, &slice).ok());
 }
 
 TEST_F(SegmentHomeTest, WhatALastRunLeftIsRemoved) {

@@ -138,6 +138,21 @@ TEST_F(TieredPagesTest, WhatTheHomeRefusesStaysInMemoryAndIsTriedAgain) {
   EXPECT_TRUE(pages_->home_error().ok());
 }
 
+TEST_F(TieredPagesTest, APageThatIsWaitedForInVainIsReportedAndOthersFindRoomOnceItIsWritten) {
+  Make(2 * kSlices, 10);
+  const FrameId written = NewPage();
+  pages_->Seal(written);
+  const FrameId open = NewPage();
+  home_.hangs = true;
+  EXPECT_EQ(NewPage(), kNoFrame);
+  EXPECT_EQ(pages_->home_error().code(), absl::StatusCode::kUnavailable);
+  home_.hangs = false;
+  EXPECT_NE(NewPage(), kNoFrame);
+  EXPECT_TRUE(pages_->home_error().ok());
+  for (int slice = 0; slice < kSlices; ++slice) EXPECT_TRUE(Holds(open, slice));
+  EXPECT_TRUE(pages_->IsHome(written));
+}
+
 TEST_F(TieredPagesTest, ALostSliceIsOfItsPageAlone) {
   Make(8, 10);
   const FrameId lost = NewPageAtHome();
