@@ -116,8 +116,9 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const EngineOptions& opt
     backend.isa = isa;
     return CreateCpuBackend(backend);
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "cpu_isa is '", options.cpu_isa, "', must be auto, portable, avx2, avx512 or avx512_bf16"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("cpu_isa is '", options.cpu_isa,
+                   "', must be auto, portable, avx2, avx512, avx512_vnni or avx512_bf16"));
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options) {

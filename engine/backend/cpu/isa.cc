@@ -19,6 +19,11 @@ bool HasAvx512Bf16() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 5 & 1) != 0;
 }
+// With these instructions prompts are read at 0.58 of the speed of fp32 products on Sapphire Rapids
+// (docs/performance.md), and nearly twice as fast on Zen 5.
+bool HasFastBf16() { return HasAvx512Bf16() && !__builtin_cpu_is("intel"); }
+#else
+bool HasFastBf16() { return false; }
 #endif
 
 }  // namespace
@@ -31,6 +36,8 @@ const char* IsaName(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Vnni:
+      return "avx512_vnni";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
   }
@@ -43,6 +50,7 @@ bool CpuSupports(Isa isa) {
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                       __builtin_cpu_supports("avx512vl");
+  const bool vnni = avx512 && __builtin_cpu_supports("avx512vnni");
   switch (isa) {
     case Isa::kPortable:
       return true;
@@ -50,17 +58,21 @@ bool CpuSupports(Isa isa) {
       return avx2;
     case Isa::kAvx512:
       return avx512;
+    case Isa::kAvx512Vnni:
+      return vnni;
     case Isa::kAvx512Bf16:
-      return avx512 && __builtin_cpu_supports("avx512vnni") && HasAvx512Bf16();
+      return vnni && HasAvx512Bf16();
   }
 #endif
   return isa == Isa::kPortable;
 }
 
-Isa BestIsa() { return CpuSupports(Isa::kAvx512Bf16) ? Isa::kAvx512Bf16 : BestFp32Isa(); }
+Isa BestIsa() {
+  return CpuSupports(Isa::kAvx512Bf16) && HasFastBf16() ? Isa::kAvx512Bf16 : BestFp32Isa();
+}
 
 Isa BestFp32Isa() {
-  for (Isa isa : {Isa::kAvx512, Isa::kAvx2}) {
+  for (Isa isa : {Isa::kAvx512Vnni, Isa::kAvx512, Isa::kAvx2}) {
     if (CpuSupports(isa)) return isa;
   }
   return Isa::kPortable;

@@ -31,8 +31,8 @@ struct Int8Panels {
                                    IntVec (&dots)[kRows][kVecs]) {
 #pragma GCC unroll 1
     for (int quad = 0; quad < kSpan / 4; ++quad) {
-      __builtin_prefetch(w + 2048);
-      if constexpr (kVecs == 2) __builtin_prefetch(w + 2048 + 64);
+      FetchAhead(w);
+      if constexpr (kVecs == 2) FetchAhead(w + 64);
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
         const SignedQuads quads(LoadBits(w + v * 64));
@@ -57,8 +57,8 @@ struct Int4Panels {
     NibbleSums sums[kRows][kVecs] = {};
 #pragma GCC unroll 1
     for (int step = 0; step < kSpan / 8; ++step) {
-      __builtin_prefetch(w + 2048);
-      if constexpr (kVecs == 2) __builtin_prefetch(w + 2048 + 64);
+      FetchAhead(w);
+      if constexpr (kVecs == 2) FetchAhead(w + 64);
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
         const BitVec both = LoadBits(w + v * 64);
@@ -86,40 +86,49 @@ FOLIO_INLINE Vec LoadScales(const std::byte* scales, int vec) {
   return vec == 0 ? LowBf16(both) : HighBf16(both);
 }
 
+// sums += products of one group, `w` its weights and scales, `x` what all rows have for it.
+template <typename Panels, int kRows, int kVecs>
+FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_t* x,
+                           Vec (&sums)[kRows][kVecs]) {
+  const uint32_t* const x_scales = x;
+  const uint32_t* const x_sums = x + kRows;
+  x += 2 * kRows;
+  IntVec dots[kRows][kVecs];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    const IntVec bias = SplatInt(-Panels::kBias * static_cast<int32_t>(x_sums[r]));
+#pragma GCC unroll 2
+    for (int v = 0; v < kVecs; ++v) dots[r][v] = bias;
+  }
+  for (int first = 0; first < group; first += kSpan) {
+    Panels::template AddSpan<kRows, kVecs>(w + vec * 64, x, dots);
+    w += Panels::kSpanBytes;
+    x += kSpan / 4 * kRows;
+  }
+  FetchAhead(w);
+#pragma GCC unroll 2
+  for (int v = 0; v < kVecs; ++v) {
+    const Vec scales = LoadScales(w, vec + v);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const Vec scale = scales * Splat(std::bit_cast<float>(x_scales[r]));
+      sums[r][v] = Fma(ToFloat(dots[r][v]), scale, sums[r][v]);
+    }
+  }
+}
+
 template <typename Panels, int kRows>
 void MultiplyGroups(const PanelFormat& format, const MatMulArgs& args, int64_t panel, int row,
                     const uint32_t* x) {
   constexpr int kVecs = kRows <= kWideIntegerRows ? 2 : 1;
+  const int64_t group_bytes = format.group_bytes();
+  const int64_t x_words = format.x_words() * kRows;
   for (int vec = 0; vec < 2; vec += kVecs) {
     Vec sums[kRows][kVecs] = {};
     const std::byte* w = args.panels + panel * args.panel_bytes;
-    const uint32_t* operands = x;
     for (int64_t group = 0; group < args.num_groups; ++group) {
-      const uint32_t* const x_scales = operands;
-      const uint32_t* const x_sums = operands + kRows;
-      operands += 2 * kRows;
-      IntVec dots[kRows][kVecs];
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const IntVec bias = SplatInt(-Panels::kBias * static_cast<int32_t>(x_sums[r]));
-#pragma GCC unroll 2
-        for (int v = 0; v < kVecs; ++v) dots[r][v] = bias;
-      }
-      for (int first = 0; first < format.group; first += kSpan) {
-        Panels::template AddSpan<kRows, kVecs>(w + vec * 64, operands, dots);
-        w += Panels::kSpanBytes;
-        operands += kSpan / 4 * kRows;
-      }
-#pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        const Vec scales = LoadScales(w, vec + v);
-#pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          const Vec scale = scales * Splat(std::bit_cast<float>(x_scales[r]));
-          sums[r][v] = Fma(ToFloat(dots[r][v]), scale, sums[r][v]);
-        }
-      }
-      w += 2 * kPanel;
+      AddGroup<Panels, kRows, kVecs>(format.group, w, vec, x + group * x_words, sums);
+      w += group_bytes;
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {

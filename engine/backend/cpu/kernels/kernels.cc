@@ -18,6 +18,8 @@ const Kernels& KernelsFor(Isa isa) {
       return avx2::Table();
     case Isa::kAvx512:
       return avx512::Table();
+    case Isa::kAvx512Vnni:
+      return avx512_vnni::Table();
     case Isa::kAvx512Bf16:
       return avx512_bf16::Table();
 #endif

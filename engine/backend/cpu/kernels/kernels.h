@@ -151,6 +151,9 @@ const Kernels& Table();
 namespace avx512 {
 const Kernels& Table();
 }
+namespace avx512_vnni {
+const Kernels& Table();
+}
 namespace avx512_bf16 {
 const Kernels& Table();
 }

@@ -78,10 +78,7 @@ void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row,
     const std::byte* w = args.panels + panel * args.panel_bytes + vec * Weights::kVecBytes;
     const auto* operands = x;
     for (int64_t pair = 0; pair < args.num_groups; ++pair) {
-      // A few lines ahead of the hardware's own prefetch, which stops at page borders.
-      for (int line = 0; line < Weights::kPairBytes; line += 64) {
-        __builtin_prefetch(w + 16 * Weights::kPairBytes + line);
-      }
+      for (int line = 0; line < Weights::kPairBytes; line += 64) FetchAhead(w + line);
       typename Weights::template Loaded<kVecs> loaded;
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) loaded.Load(w + v * Weights::kVecBytes, v);
