@@ -35,7 +35,7 @@ void AttentionWorker::KeepPicks(RowRange rows, int head) {
   for (int row = 0; row < rows.size(); ++row) {
     const int64_t step_row = slice().row_begin + block_.first_row + rows.begin + row;
     const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
-    const std::span<const int64_t> picks = selector_.Picks(row);
+    const std::span<const int64_t> picks = selector_.Picks(head, row);
     shared_picks.counts[at] = static_cast<int>(picks.size());
     std::copy(picks.begin(), picks.end(), &shared_picks.picks[at * shared_picks.picks_per_head]);
   }
@@ -74,24 +74,23 @@ void AttentionWorker::SelectChunks(RowRange rows, const float* qkv) {
     }
   }
   const bool last_rows = block_.first_row + rows.end == slice().num_rows;
-  const bool shared = share == Share::kGroup || whole_layer;
+  const bool together = share == Share::kGroup || whole_layer;
+  selector_.Run(*context_, {.layer = block_.layer,
+                            .first_head = first_head,
+                            .num_heads = num_heads,
+                            .together = together,
+                            .first_position = Position(rows.begin),
+                            .queries = raw_.data(),
+                            .head_stride = head_stride,
+                            .ends = ends_});
   for (int head = 0; head < group_; ++head) {
-    if (!shared || head == 0) {
-      const int scored = shared ? 0 : head;
-      selector_.Run(*context_, {.layer = block_.layer,
-                                .first_head = first_head + scored,
-                                .num_heads = shared ? num_heads : 1,
-                                .first_position = Position(rows.begin),
-                                .queries = raw_.data() + scored * head_stride,
-                                .head_stride = head_stride,
-                                .ends = ends_});
-    }
+    const int chosen_by = together ? 0 : head;
     for (int row = 0; row < rows.size(); ++row) {
-      AddChosen(rows.begin + row, head, selector_.Picks(row));
+      AddChosen(rows.begin + row, head, selector_.Picks(chosen_by, row));
     }
     if (share == Share::kLayers) KeepPicks(rows, head);
     if (slice().picks != nullptr && last_rows) {
-      RecordPicks(head, selector_.Ranked(rows.size() - 1));
+      RecordPicks(head, selector_.Ranked(chosen_by, rows.size() - 1));
     }
   }
 }

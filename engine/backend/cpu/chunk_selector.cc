@@ -26,9 +26,9 @@ float RandomScore(int layer, int head, int64_t position, int64_t chunk) {
 
 }  // namespace
 
-void ChunkSelector::Offer(int row, float score, int64_t chunk) {
-  Pick* best = &best_[row * capacity_];
-  int& count = counts_[row];
+void ChunkSelector::Offer(size_t list, float score, int64_t chunk) {
+  Pick* best = &best_[list * capacity_];
+  int& count = counts_[list];
   // Chunks come in ascending order, so an equal score never displaces an earlier one.
   if (count == static_cast<int>(capacity_)) {
     if (!(score > best[count - 1].score)) return;
@@ -39,34 +39,54 @@ void ChunkSelector::Offer(int row, float score, int64_t chunk) {
   best[at] = {score, chunk};
 }
 
-float ChunkSelector::Threshold(int row) const {
-  return counts_[row] == static_cast<int>(capacity_) ? best_[(row + 1) * capacity_ - 1].score
-                                                     : -std::numeric_limits<float>::infinity();
+float ChunkSelector::Threshold(size_t list) const {
+  return counts_[list] == static_cast<int>(capacity_) ? best_[(list + 1) * capacity_ - 1].score
+                                                      : -std::numeric_limits<float>::infinity();
 }
 
-// Up to kQueryRows rows against the chunks of one tile, where a score is one product.
-void ChunkSelector::ScoreTile(const cpu::ScoreChunksArgs& args, int first_row, int64_t tile,
-                              const cpu::Kernels& kernels, std::span<const int64_t> ends) {
-  cpu::ScoreChunksArgs part = args;
-  for (int r = 0; r < args.num_rows; ++r) part.thresholds[r] = Threshold(first_row + r);
-  kernels.score_chunks(&part);
-  for (int r = 0; r < args.num_rows; ++r) {
-    const int row = first_row + r;
-    // Ascending: the threshold only rises, and equal scores keep the smaller index.
-    for (uint32_t mask = part.above[r]; mask != 0; mask &= mask - 1) {
-      const int lane = std::countr_zero(mask);
-      const int64_t chunk = tile * kTile + lane;
-      if (chunk >= 1 && chunk < ends[row]) Offer(row, part.scores[r * kTile + lane], chunk);
+// All rows of one head against the chunks of one tile.
+void ChunkSelector::ScoreTile(const CpuAttentionContext& context, const Rows& rows, int head,
+                              int64_t tile, int64_t next_tile) {
+  const SequenceSlice& slice = *context.slice;
+  const int num_rows = static_cast<int>(rows.ends.size());
+  cpu::ScoreChunksArgs args;
+  args.dtype = context.geometry().dtype;
+  args.dim = context.geometry().padded_dim;
+  for (int first = 0; first < num_rows; first += kQueryRows) {
+    args.num_rows = std::min(kQueryRows, num_rows - first);
+    if (rows.ends[first + args.num_rows - 1] - 1 < tile * kTile) continue;
+    if (terms_of_head_ > 1) {
+      ScoreTileByTerms(context, rows, head, tile, first, args.num_rows);
+      continue;
+    }
+    const Term& term = terms_[head];
+    args.tile = context.SummaryTile(slice.summaries[tile], rows.layer, term.head);
+    args.next = first == 0 ? context.SummaryTile(slice.summaries[next_tile], rows.layer, term.head)
+                           : args.tile;
+    args.q = &term.queries[int64_t{first} * args.dim];
+    for (int r = 0; r < args.num_rows; ++r) {
+      args.thresholds[r] = Threshold(ListOf(head, first + r));
+    }
+    context.kernels->score_chunks(&args);
+    for (int r = 0; r < args.num_rows; ++r) {
+      // Ascending: the threshold only rises, and equal scores keep the smaller index.
+      for (uint32_t mask = args.above[r]; mask != 0; mask &= mask - 1) {
+        const int lane = std::countr_zero(mask);
+        const int64_t chunk = tile * kTile + lane;
+        if (chunk < 1 || chunk >= rows.ends[first + r]) continue;
+        Offer(ListOf(head, first + r), args.scores[r * kTile + lane], chunk);
+      }
     }
   }
 }
 
-void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const Rows& rows,
+void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const Rows& rows, int head,
                                      int64_t tile, int first_row, int num_rows) {
   const SequenceSlice& slice = *context.slice;
   const int frames = FramesPerSummaryTile(slice.plan->selection);
   std::array<float, kQueryRows* kTile> sums = {};
-  for (const Term& term : terms_) {
+  for (int n = 0; n < terms_of_head_; ++n) {
+    const Term& term = terms_[head * terms_of_head_ + n];
     cpu::ScoreChunksArgs args;
     args.dtype = context.geometry().dtype;
     args.dim = context.geometry().padded_dim;
@@ -79,11 +99,12 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
     context.kernels->score_chunks(&args);
     for (int at = 0; at < num_rows * kTile; ++at) sums[at] += args.scores[at];
   }
+  const float heads = rows.together ? static_cast<float>(rows.num_heads) : 1.0f;
   for (int r = 0; r < num_rows; ++r) {
     for (int lane = 0; lane < kTile; ++lane) {
       const int64_t chunk = tile * kTile + lane;
       if (chunk < 1 || chunk >= rows.ends[first_row + r]) continue;
-      Offer(first_row + r, sums[r * kTile + lane] / static_cast<float>(rows.num_heads), chunk);
+      Offer(ListOf(head, first_row + r), sums[r * kTile + lane] / heads, chunk);
     }
   }
 }
@@ -91,6 +112,7 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
 void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& rows) {
   terms_.clear();
   const bool extremes = context.plan().selection.scorer == ChunkSelection::Scorer::kQuest;
+  terms_of_head_ = (extremes ? 2 : 1) * (rows.together ? rows.num_heads : 1);
   const int64_t size = static_cast<int64_t>(rows.ends.size()) * context.geometry().padded_dim;
   if (extremes) {
     positive_.resize(rows.num_heads * size);
@@ -112,60 +134,51 @@ void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& ro
   }
 }
 
-// Tiles outside, rows inside: a tile is read once for all rows.
+// Tiles outside, rows inside: a tile is read once for all rows. Few rows leave room in the cache
+// for the queries of all heads, whose tiles lie side by side: they are read in one stream.
 void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
-  const SequenceSlice& slice = *context.slice;
-  const int num_rows = static_cast<int>(rows.ends.size());
   if (rows.ends.back() < 2) return;
   const int64_t last_tile = (rows.ends.back() - 1) / kTile;
-  cpu::ScoreChunksArgs args;
-  args.dtype = context.geometry().dtype;
-  args.dim = context.geometry().padded_dim;
-  const auto tile_at = [&](int64_t tile) {
-    return context.SummaryTile(slice.summaries[tile], rows.layer, rows.first_head);
-  };
-  for (int64_t tile = 0; tile <= last_tile; ++tile) {
-    for (int first = 0; first < num_rows; first += kQueryRows) {
-      args.num_rows = std::min(kQueryRows, num_rows - first);
-      if (rows.ends[first + args.num_rows - 1] - 1 < tile * kTile) continue;
-      if (terms_.size() > 1) {
-        ScoreTileByTerms(context, rows, tile, first, args.num_rows);
-        continue;
+  const int num_heads = rows.together ? 1 : rows.num_heads;
+  const int at_a_time = std::ssize(rows.ends) <= kQueryRows ? num_heads : 1;
+  const int64_t ahead = (kTilesAhead + at_a_time - 1) / at_a_time;
+  for (int first = 0; first < num_heads; first += at_a_time) {
+    for (int64_t tile = 0; tile <= last_tile; ++tile) {
+      const int64_t next = tile + ahead <= last_tile ? tile + ahead : tile;
+      for (int head = first; head < first + at_a_time; ++head) {
+        ScoreTile(context, rows, head, tile, next);
       }
-      args.tile = tile_at(tile);
-      const bool more = first == 0 && tile + kTilesAhead <= last_tile;
-      args.next = more ? tile_at(tile + kTilesAhead) : args.tile;
-      args.q = &terms_[0].queries[int64_t{first} * args.dim];
-      ScoreTile(args, first, tile, *context.kernels, rows.ends);
     }
   }
 }
 
 void ChunkSelector::TakeLast(const Rows& rows) {
-  for (size_t row = 0; row < rows.ends.size(); ++row) {
-    const int64_t first = std::max<int64_t>(1, rows.ends[row] - static_cast<int64_t>(capacity_));
-    for (int64_t chunk = first; chunk < rows.ends[row]; ++chunk) {
-      best_[row * capacity_ + counts_[row]++] = {0, chunk};
+  for (size_t list = 0; list < counts_.size(); ++list) {
+    const int64_t end = rows.ends[list % num_rows_];
+    const int64_t first = std::max<int64_t>(1, end - static_cast<int64_t>(capacity_));
+    for (int64_t chunk = first; chunk < end; ++chunk) {
+      best_[list * capacity_ + counts_[list]++] = {0, chunk};
     }
   }
 }
 
 void ChunkSelector::TakeRandom(const Rows& rows) {
-  for (size_t row = 0; row < rows.ends.size(); ++row) {
-    const int64_t position = rows.first_position + static_cast<int64_t>(row);
+  for (size_t list = 0; list < counts_.size(); ++list) {
+    const int head = rows.first_head + static_cast<int>(list / num_rows_);
+    const auto row = static_cast<int64_t>(list % num_rows_);
     for (int64_t chunk = 1; chunk < rows.ends[row]; ++chunk) {
-      Offer(static_cast<int>(row), RandomScore(rows.layer, rows.first_head, position, chunk),
-            chunk);
+      Offer(list, RandomScore(rows.layer, head, rows.first_position + row, chunk), chunk);
     }
   }
 }
 
 void ChunkSelector::Run(const CpuAttentionContext& context, const Rows& rows) {
-  const size_t num_rows = rows.ends.size();
+  num_rows_ = rows.ends.size();
   capacity_ = context.plan().selection.num_free_picks;
-  best_.resize(num_rows * capacity_ + 1);
-  picks_.resize(num_rows * capacity_ + 1);
-  counts_.assign(num_rows, 0);
+  const size_t num_lists = (rows.together ? 1 : rows.num_heads) * num_rows_;
+  best_.resize(num_lists * capacity_ + 1);
+  picks_.resize(num_lists * capacity_ + 1);
+  counts_.assign(num_lists, 0);
   switch (context.plan().selection.order) {
     case ChunkSelection::Order::kBest:
       MakeTerms(context, rows);
@@ -178,10 +191,10 @@ void ChunkSelector::Run(const CpuAttentionContext& context, const Rows& rows) {
       TakeRandom(rows);
       break;
   }
-  for (size_t row = 0; row < num_rows; ++row) {
-    int64_t* picks = &picks_[row * capacity_];
-    for (int i = 0; i < counts_[row]; ++i) picks[i] = best_[row * capacity_ + i].chunk;
-    std::sort(picks, picks + counts_[row]);
+  for (size_t list = 0; list < num_lists; ++list) {
+    int64_t* picks = &picks_[list * capacity_];
+    for (int i = 0; i < counts_[list]; ++i) picks[i] = best_[list * capacity_ + i].chunk;
+    std::sort(picks, picks + counts_[list]);
   }
 }
 

@@ -17,12 +17,13 @@ class ChunkSelector {
     int64_t chunk;
   };
 
-  // Rows whose choice is wanted: scores are the mean over heads first_head ..
-  // first_head + num_heads - 1.
+  // Rows whose choice is wanted, for heads first_head .. first_head + num_heads - 1.
   struct Rows {
     int layer = 0;
     int first_head = 0;
     int num_heads = 1;
+    // They choose together, by the mean of their scores; else each for itself.
+    bool together = false;
     int64_t first_position = 0;
     // [num_heads][head_stride]: [rows][padded_dim] raw queries of each head
     const float* queries = nullptr;
@@ -35,40 +36,49 @@ class ChunkSelector {
   // the cache's dtype per candidate and head; 2 * dim FLOPs per candidate, head and row.
   void Run(const CpuAttentionContext& context, const Rows& rows);
 
-  // The choice of a row in ascending order, and best first with its scores.
-  std::span<const int64_t> Picks(int row) const {
-    return {&picks_[row * capacity_], static_cast<size_t>(counts_[row])};
+  // The choice of a head for a row in ascending order, and best first with its scores. Heads count
+  // from first_head; of those that choose together there is one.
+  std::span<const int64_t> Picks(int head, int row) const {
+    const size_t list = ListOf(head, row);
+    return {&picks_[list * capacity_], static_cast<size_t>(counts_[list])};
   }
-  std::span<const Pick> Ranked(int row) const {
-    return {&best_[row * capacity_], static_cast<size_t>(counts_[row])};
+  std::span<const Pick> Ranked(int head, int row) const {
+    const size_t list = ListOf(head, row);
+    return {&best_[list * capacity_], static_cast<size_t>(counts_[list])};
   }
 
  private:
+  size_t ListOf(int head, int row) const { return head * num_rows_ + row; }
   // One product of queries and a tile; a score is the sum over the terms.
   struct Term {
     const float* queries = nullptr;  // [rows][dim]
     int head = 0;
     int frame = 0;  // which of the tile's summary frames
   };
-  void Offer(int row, float score, int64_t chunk);
-  // What a chunk must exceed to be among the row's best so far.
-  float Threshold(int row) const;
+  void Offer(size_t list, float score, int64_t chunk);
+  // What a chunk must exceed to be among the best of a list so far.
+  float Threshold(size_t list) const;
   void MakeTerms(const CpuAttentionContext& context, const Rows& rows);
   void Scan(const CpuAttentionContext& context, const Rows& rows);
-  void ScoreTile(const cpu::ScoreChunksArgs& args, int first_row, int64_t tile,
-                 const cpu::Kernels& kernels, std::span<const int64_t> ends);
-  void ScoreTileByTerms(const CpuAttentionContext& context, const Rows& rows, int64_t tile,
-                        int first_row, int num_rows);
+  // `next_tile` is fetched on the way.
+  void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int head, int64_t tile,
+                 int64_t next_tile);
+  // Where a score is the sum of several products.
+  void ScoreTileByTerms(const CpuAttentionContext& context, const Rows& rows, int head,
+                        int64_t tile, int first_row, int num_rows);
   void TakeLast(const Rows& rows);
   void TakeRandom(const Rows& rows);
 
-  size_t capacity_ = 0;  // picks per row
-  std::vector<Term> terms_;
+  size_t capacity_ = 0;  // picks per list
+  size_t num_rows_ = 0;
+  std::vector<Term> terms_;  // [heads that choose][terms_of_head]
+  int terms_of_head_ = 0;
   std::vector<float> positive_;  // [heads][rows][dim], for Quest
   std::vector<float> negative_;
-  std::vector<Pick> best_;      // [rows][capacity], best first
-  std::vector<int> counts_;     // [rows]
-  std::vector<int64_t> picks_;  // [rows][capacity]
+  // Lists are [heads that choose][rows].
+  std::vector<Pick> best_;      // [lists][capacity], best first
+  std::vector<int> counts_;     // [lists]
+  std::vector<int64_t> picks_;  // [lists][capacity]
 };
 
 }  // namespace folio

@@ -79,7 +79,7 @@ FOLIO_INLINE void Accumulate(const std::byte* data, const std::byte* next, int64
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
       const int64_t at = s * step_bytes + c * column_bytes;
-      __builtin_prefetch(next + at);
+      Fetch(next + at);
       const auto line = Cache::LoadLine(data + at);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
@@ -258,8 +258,8 @@ FOLIO_INLINE void ScoreTileRows(const std::byte* tile, const std::byte* next, in
   Vec even[kRows] = {};
   Vec odd[kRows] = {};
   for (int d = 0; d < dim; d += 2) {
-    __builtin_prefetch(next + d * kLineBytes);
-    if constexpr (kType == DType::kF32) __builtin_prefetch(next + (d + 1) * kLineBytes);
+    Fetch(next + d * kLineBytes);
+    if constexpr (kType == DType::kF32) Fetch(next + (d + 1) * kLineBytes);
     const auto [first, second] = LoadTileLines<kType>(tile, d);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {

@@ -60,7 +60,7 @@ FOLIO_INLINE void SumLines(const std::byte* data, const std::byte* next, int64_t
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
       const int64_t at = s / kLines * stride + c * column_bytes;
-      __builtin_prefetch(next + at);
+      Fetch(next + at);
       if constexpr (kBits == 8) {
         const PairVec line = LoadBytePairs(data + at);
 #pragma GCC unroll 8

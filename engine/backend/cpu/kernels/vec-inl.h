@@ -30,7 +30,7 @@ constexpr int kRegBytes = 64;
 // weight panel can take all 32 outputs, and running sums of attention.
 constexpr int kMatMulRows = 12;
 constexpr int kWideRows = 12;
-constexpr int kSums = 8;
+constexpr int kSums = 16;
 constexpr int kMaxRows = 8;
 #elif defined(__AVX2__)
 constexpr int kRegBytes = 32;
@@ -52,12 +52,11 @@ constexpr bool kNativeBf16 = true;
 constexpr bool kNativeBf16 = false;
 #endif
 
-// Fetches a stream of weights into the second-level cache: the first one has too few buffers for
-// lines that are on their way from memory, and the processor's own prefetch stops at page borders.
-constexpr int kFetchAhead = 12 << 10;
-FOLIO_INLINE void FetchAhead(const std::byte* stream) {
-  __builtin_prefetch(stream + kFetchAhead, 0, 2);
-}
+// Fetches a line from memory into the second-level cache: the first one has too few buffers for
+// lines that are on their way.
+FOLIO_INLINE void Fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
+// The same of a stream of weights; the processor's own prefetch stops at page borders.
+FOLIO_INLINE void FetchAhead(const std::byte* stream) { Fetch(stream + (12 << 10)); }
 
 constexpr int kLanes = kRegBytes / 4;
 constexpr int kRegs = 16 / kLanes;
