@@ -103,26 +103,32 @@ void TierMover::Unpin() {
   pinned_.clear();
 }
 
-void TierMover::Need(std::span<const SliceKey> slices) {
+void TierMover::KeepPinned(Batch* batch) {
+  pinned_.insert(pinned_.end(), batch->slices.begin(), batch->slices.end());
+  *batch = {};
+}
+
+void TierMover::Need(std::span<const SliceKey> slices, std::span<const SliceKey> next) {
   Unpin();
-  // What was hinted at is pinned by its reads; from now on it is pinned like the rest.
-  Finish(&hinted_);
-  pinned_.swap(hinted_.slices);
-  const int64_t arrived = std::ssize(pinned_);
-  counts_.hinted += arrived;
-  hinted_ = {};
-  pinned_.reserve(pinned_.size() + slices.size());
+  arriving_ = std::exchange(next_, {});
+  const int64_t arrived = std::ssize(arriving_.slices);
+  // Room for all that will be pinned, some of it twice.
+  pinned_.reserve(arriving_.slices.size() + 2 * slices.size());
   for (const SliceKey& key : slices) {
     const int64_t slice = NumberOf(key);
     if (!slots_->Contains(slice)) continue;
     slots_->Pin(slice);
     pinned_.push_back(slice);
   }
-  counts_.hits += std::ssize(pinned_) - 2 * arrived;
-  Batch missing = Start(slices, true);
-  counts_.misses += std::ssize(missing.slices) + arrived;
-  Finish(&missing);
-  pinned_.insert(pinned_.end(), missing.slices.begin(), missing.slices.end());
+  counts_.hits += std::ssize(pinned_) - arrived;
+  missing_ = Start(slices, true);
+  counts_.hinted += arrived;
+  counts_.misses += std::ssize(missing_.slices) + arrived;
+  if (!next.empty()) next_ = Start(next, false);
+  Finish(&arriving_);
+  Finish(&missing_);
+  KeepPinned(&arriving_);
+  KeepPinned(&missing_);
   for (const SliceKey& key : slices) {
     ++Reader(key.reader).hits;
     if (slots_->Contains(NumberOf(key))) {
@@ -133,16 +139,13 @@ void TierMover::Need(std::span<const SliceKey> slices) {
   }
 }
 
-void TierMover::Hint(std::span<const SliceKey> slices) {
-  if (slices.empty()) return;
-  hinted_ = Start(slices, false);
-}
-
 void TierMover::EndStep() {
   Unpin();
-  Finish(&hinted_);
-  for (const int64_t slice : hinted_.slices) slots_->Unpin(slice);
-  hinted_ = {};
+  for (Batch* batch : {&arriving_, &missing_, &next_}) {
+    Finish(batch);
+    for (const int64_t slice : batch->slices) slots_->Unpin(slice);
+    *batch = {};
+  }
   readers_.swap(last_readers_);
   std::fill(readers_.begin(), readers_.end(), SliceReads{});
   last_seconds_waited_ = std::exchange(step_seconds_waited_, 0);

@@ -22,8 +22,7 @@ class TierMover final : public SliceSource {
   ~TierMover() override;
 
   int64_t wave_slices() const override;
-  void Need(std::span<const SliceKey> slices) override;
-  void Hint(std::span<const SliceKey> slices) override;
+  void Need(std::span<const SliceKey> slices, std::span<const SliceKey> next) override;
   // The step is finished: nothing that it needed is needed any more.
   void EndStep();
 
@@ -48,6 +47,8 @@ class TierMover final : public SliceSource {
   void Lose(const Batch& batch, size_t n);
   // The reads do not end: nobody waits for them any more.
   void GiveUp(Batch* batch);
+  // After Finish: the slots are pinned until the next Need.
+  void KeepPinned(Batch* batch);
   void Unpin();
   SliceReads& Reader(int reader);
 
@@ -56,7 +57,11 @@ class TierMover final : public SliceSource {
   PageHome* const home_;
   const int kv_heads_;
   std::vector<int64_t> pinned_;  // by the last Need
-  Batch hinted_;
+  // That it waits for: what the one before had started, and what was missing still. And what it has
+  // started for the next one.
+  Batch arriving_;
+  Batch missing_;
+  Batch next_;
   // Given up on; their slots stay pinned and their pages referenced until they end, for they are
   // still written to.
   std::vector<Batch> late_;

@@ -22,6 +22,7 @@
 ABSL_FLAG(std::string, device, "auto", "auto, cpu or cuda");
 ABSL_FLAG(std::string, model, "", "Hugging Face directory, without tokenizer; or synthetic:NAME");
 ABSL_FLAG(int, threads, 2, "compute threads");
+ABSL_FLAG(std::string, cpu_isa, "auto", "kernels of the CPU backend, as --cpu-isa of the server");
 ABSL_FLAG(std::string, strategies, "full,lm_infinite,long_heads", "strategies to measure");
 ABSL_FLAG(std::string, depths, "0,2048,32768", "tokens in the cache");
 ABSL_FLAG(int, prefill_tokens, 512, "tokens of the measured prefill, 0: none");
@@ -151,6 +152,7 @@ int Main() {
   options.device = absl::GetFlag(FLAGS_device);
   options.make_cuda = CudaMaker();
   options.num_threads = absl::GetFlag(FLAGS_threads);
+  options.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
   options.weight_dtype = absl::GetFlag(FLAGS_weight_dtype);
   options.weight_group = absl::GetFlag(FLAGS_weight_group);
   options.kv_dtype = absl::GetFlag(FLAGS_kv_dtype);

@@ -23,10 +23,9 @@ class SliceSource {
   // Slices that one Need may ask for, now.
   virtual int64_t wave_slices() const = 0;
   // Makes the slices readable (SliceMemory) until the next Need. One that is lost holds anything
-  // finite: its owner is told after the step.
-  virtual void Need(std::span<const SliceKey> slices) = 0;
-  // Will be asked for next, most likely.
-  virtual void Hint(std::span<const SliceKey> slices) = 0;
+  // finite: its owner is told after the step. `next` will be asked for next, most likely: its reads
+  // are started before the others are waited for, so that the disk is never without any.
+  virtual void Need(std::span<const SliceKey> slices, std::span<const SliceKey> next) = 0;
 };
 
 }  // namespace folio

@@ -25,6 +25,7 @@ class FakeHome final : public PageHome {
   bool fails_reads = false;
   bool hangs = false;
   int64_t num_reads = 0;
+  int64_t num_reads_at_last_wait = 0;
 
   // Ends the first `count` writes that are under way.
   void EndWrites(size_t count) {
@@ -57,7 +58,10 @@ class FakeHome final : public PageHome {
    public:
     Reads(FakeHome* home, std::vector<SliceRead> reads) : home_(home), reads_(std::move(reads)) {}
     ~Reads() override { EXPECT_TRUE(done_); }
-    bool Wait() override { return home_->hangs ? false : Do(); }
+    bool Wait() override {
+      home_->num_reads_at_last_wait = home_->num_reads;
+      return home_->hangs ? false : Do();
+    }
     bool done() const override { return done_; }
     const absl::Status& status(size_t read) const override { return statuses_[read]; }
 

@@ -290,8 +290,8 @@ class KvModel : public testing::Test, SaysTestSeed {
     }
     bool allocated = true;
     try {
-      if (Below(2) == 0) store_->slices()->Hint(keys);
-      store_->slices()->Need(keys);
+      if (Below(2) == 0) store_->slices()->Need({}, keys);
+      store_->slices()->Need(keys, {});
     } catch (const std::bad_alloc&) {
       allocated = false;  // the step fails
     }

@@ -76,7 +76,7 @@ TEST_F(TieredPagesTest, PagesThatLeftMemoryComeBackAsTheyWere) {
   }
   EXPECT_EQ(pages_->Allocate(), kNoFrame) << "the home is full";
   for (const FrameId id : ids) {
-    mover_->Need(std::vector{Key(id, 1), Key(id, 2)});
+    mover_->Need(std::vector{Key(id, 1), Key(id, 2)}, {});
     EXPECT_TRUE(Holds(id, 1) && Holds(id, 2));
   }
   EXPECT_GE(mover_->counts().misses, 2 * 8);
@@ -92,7 +92,7 @@ TEST_F(TieredPagesTest, OnlyTheSlicesThatAreNeededAreRead) {
   const FrameId id = NewPageAtHome();
   for (int n = 0; n < 4; ++n) NewPageAtHome();
   ASSERT_FALSE(slots_->Contains(pages_->SliceNumber(id, 3)));
-  mover_->Need(std::vector{Key(id, 3)});
+  mover_->Need(std::vector{Key(id, 3)}, {});
   EXPECT_EQ(home_.num_reads, 1);
 }
 
@@ -124,7 +124,7 @@ TEST_F(TieredPagesTest, WhatTheHomeRefusesStaysInMemoryAndIsTriedAgain) {
   const FrameId second = NewPageAtHome();
   EXPECT_EQ(pages_->home_error().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(pages_->Allocate(), kNoFrame) << "memory is full of pages without a home";
-  mover_->Need(std::vector{Key(first, 0), Key(second, 3)});
+  mover_->Need(std::vector{Key(first, 0), Key(second, 3)}, {});
   EXPECT_TRUE(Holds(first, 0) && Holds(second, 3));
   EXPECT_EQ(home_.num_reads, 0);
   mover_->EndStep();
@@ -161,7 +161,7 @@ TEST_F(TieredPagesTest, ALostSliceIsOfItsPageAlone) {
   NewPageAtHome();
   ASSERT_FALSE(slots_->Contains(pages_->SliceNumber(lost, 0)));
   home_.fails_reads = true;
-  mover_->Need(std::vector{Key(lost, 0)});
+  mover_->Need(std::vector{Key(lost, 0)}, {});
   EXPECT_TRUE(pages_->IsLost(lost));
   EXPECT_FALSE(pages_->IsLost(other));
   EXPECT_EQ(*slots_->At(pages_->SliceNumber(lost, 0)), std::byte{0}) << "finite numbers";
@@ -175,7 +175,7 @@ TEST_F(TieredPagesTest, AReadThatHangsIsGivenUpOnAndItsSlotIsNotUsedAgain) {
   const FrameId lost = NewPageAtHome();
   for (int n = 0; n < 3; ++n) NewPageAtHome();
   home_.hangs = true;
-  mover_->Need(std::vector{Key(lost, 0)});
+  mover_->Need(std::vector{Key(lost, 0)}, {});
   EXPECT_TRUE(pages_->IsLost(lost));
   mover_->EndStep();
   pages_->Release(lost, false);
@@ -187,13 +187,13 @@ TEST_F(TieredPagesTest, WhatIsHintedAtIsReadOnce) {
   Make(16, 10);
   std::vector<FrameId> ids;
   for (int n = 0; n < 8; ++n) ids.push_back(NewPageAtHome());
-  mover_->Need(std::vector{Key(ids[0], 0)});
-  mover_->Hint(std::vector{Key(ids[1], 0), Key(ids[1], 1)});
-  mover_->Need(std::vector{Key(ids[1], 0), Key(ids[1], 1)});
+  mover_->Need(std::vector{Key(ids[0], 0)}, std::vector{Key(ids[1], 0), Key(ids[1], 1)});
+  EXPECT_EQ(home_.num_reads_at_last_wait, 3) << "what comes next is read while this is waited for";
+  mover_->Need(std::vector{Key(ids[1], 0), Key(ids[1], 1)}, {});
   EXPECT_TRUE(Holds(ids[1], 0) && Holds(ids[1], 1));
   EXPECT_EQ(home_.num_reads, 3);
   EXPECT_EQ(mover_->counts().misses, 3);
-  mover_->Hint(std::vector{Key(ids[2], 0)});
+  mover_->Need({}, std::vector{Key(ids[2], 0)});
   mover_->EndStep();
   EXPECT_EQ(slots_->pinned_slots(), 0);
 }
@@ -254,8 +254,8 @@ TEST_F(TieredPagesTest, RandomOperationsNeverGiveWrongBytes) {
         }
         std::vector<SliceKey> keys;
         for (const auto& [at, key] : wanted) keys.push_back(key);
-        if (random() % 2 == 0) mover_->Hint(keys);
-        mover_->Need(keys);
+        if (random() % 2 == 0) mover_->Need({}, keys);
+        mover_->Need(keys, {});
         for (const auto& [at, key] : wanted) {
           ASSERT_TRUE(pages_->IsLost(at.first) || Holds(at.first, at.second)) << "step " << step;
         }

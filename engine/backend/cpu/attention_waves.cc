@@ -26,10 +26,9 @@ void AttentionWaves::Run(std::span<const AttentionWorker::Block> blocks, SliceSo
     do {
       const size_t end = WaveEnd(begin, *slices);
       ListKeys(begin, end, &wave_);
-      slices->Need(wave_);
       if (pass_ == 0 && begin == 0) first_wave_ = wave_;
-      ListHint(end, *slices);
-      slices->Hint(hint_);
+      ListNext(end, *slices);
+      slices->Need(wave_, next_);
       pool->ParallelFor(std::ssize(blocks),
                         [&](int64_t n, int) { VisitBefore(end, &workers_[n], out); });
       begin = end;
@@ -95,15 +94,15 @@ size_t AttentionWaves::WaveEnd(size_t begin, const SliceSource& slices) const {
 
 // The next wave; behind the last one of a layer what its first one has read, of the next layer:
 // passes over everything begin alike in all of them.
-void AttentionWaves::ListHint(size_t end, const SliceSource& slices) {
-  ListKeys(end, WaveEnd(end, slices), &hint_);
+void AttentionWaves::ListNext(size_t end, const SliceSource& slices) {
+  ListKeys(end, WaveEnd(end, slices), &next_);
   const AttentionWorker::Block& block = workers_[0].block();
   const bool is_last = end == items_.size() && pass_ + 1 == NumPasses();
   if (!is_last || block.layer + 1 == block.context->geometry().num_layers) return;
   for (SliceKey key : first_wave_) {
     if (!key.scanned) continue;
     ++key.layer;
-    hint_.push_back(key);
+    next_.push_back(key);
   }
 }
 

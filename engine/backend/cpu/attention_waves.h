@@ -42,7 +42,7 @@ class AttentionWaves {
   // The item up to which the wave goes that starts with item `begin`.
   size_t WaveEnd(size_t begin, const SliceSource& slices) const;
   // What will be asked for after item `end` of the pass, most likely.
-  void ListHint(size_t end, const SliceSource& slices);
+  void ListNext(size_t end, const SliceSource& slices);
   // The page up to which a block may read once all items before item `end` are in memory.
   int64_t EndFor(const AttentionWorker::Block& block, size_t end) const;
 
@@ -54,7 +54,7 @@ class AttentionWaves {
   std::vector<AttentionWorker> workers_;  // one per block, and those of larger steps before
   std::vector<Item> items_;
   std::vector<SliceKey> wave_;
-  std::vector<SliceKey> hint_;
+  std::vector<SliceKey> next_;
   std::vector<SliceKey> first_wave_;  // of the layer, if it is scanned
 };
 
