@@ -202,7 +202,7 @@ TEST_F(SavedPages, TheFileOfASegmentIsNotMadeAnother) {
   EXPECT_EQ(NumNames(second[0]), 1u);
 }
 
-TEST_F(SavedPages, PagesOfOtherFilesAreCopied) {
+TEST_F(SavedPages, PagesInAnotherOrderAreCopied) {
   std::swap(image_.sealed_pages[0], image_.sealed_pages[1]);
   std::swap(pages_[0], pages_[1]);
   EXPECT_EQ(NumNames(Save()[0]), 1u);

@@ -106,7 +106,7 @@ TEST(SegmentFile, IsMadeOfAFileThatHasItsDataAndIsTheSameAsIfItWereWritten) {
   EXPECT_EQ(*files.content("linked"), *files.content("written"));
 }
 
-TEST(SegmentFile, IsNotMadeOfAFileThatIsTooShortOrHasOtherChecksums) {
+TEST(SegmentFile, IsNotMadeOfAFileThatIsTooShortOrHasTooFewChecksums) {
   test::MemoryFiles files;
   const auto file = *files.Create("data");
   std::vector<uint64_t> checksums = WriteData(file.get(), kShape);
