@@ -98,6 +98,18 @@ class Against(unittest.TestCase):
         line = self.line_of(self.run_it("prefill-int8")[1], "prefill-int8")
         self.assertRegex(line, r"40\.00 .* 10\.00 \[10\.00\.\.10\.00\] q8_0 +4\.00 +0\.96 +200\.0 GFLOP/s fp32 +3 x the peer +reached")
 
+    def test_a_matrix_unit_has_goals_of_its_own(self):
+        self.peer("ik_llama.cpp", {"bf16": 0.125, "f16": 0.125})
+        line = self.line_of(self.run_it("prefill-bf16")[1], "prefill-bf16")
+        self.assertRegex(line, r" 0\.96 +200\.0 GFLOP/s fp32 +0\.7 of fp32 +reached$")
+        self.folio(matrix_unit_share=0.55)
+        code, text, record = self.run_it("prefill-bf16")
+        self.assertRegex(self.line_of(text, "prefill-bf16"),
+                         r" 5\.00 +0\.55 +5000\.0 GFLOP/s matrix unit +5 x the peer, 0\.5 of the matrix unit +reached$")
+        self.assertEqual(record["results"][0]["metrics"]["matrix_unit_share"], 0.55)
+        self.folio(matrix_unit_share=0.45)
+        self.assertRegex(self.line_of(self.run_it("prefill-bf16")[1], "prefill-bf16"), r" missed$")
+
     def test_a_depth_is_put_together_from_few_layers(self):
         # 0.1 s of weights and 2 us for each key and layer, as the fake takes it for any depth it is asked for.
         for peer in ("llama.cpp", "ik_llama.cpp"):

@@ -9,7 +9,7 @@ def write_program(path, body):
     return path
 
 
-def folio_bench(path, decode=10.0, prefill=40.0, share=0.96, stall_ms=5.0, log=None):
+def folio_bench(path, decode=10.0, prefill=40.0, share=0.96, stall_ms=5.0, log=None, matrix_unit_share=None):
     """A folio-bench of these speeds, whose longest token takes `stall_ms` more than the others; what it is given goes to `log`, a line for each call."""
     return write_program(path, f"""
 flags = dict(flag.lstrip("-").split("=") for flag in sys.argv[1:] if "=" in flag)
@@ -25,6 +25,8 @@ for strategy in flags["strategies"].split(","):
                "fp32_peak_gflop_per_s": 0.0, "peak_share": 0.0, "peak_rss_bytes": 1}}
         if flags["prefill_tokens"] != "0":
             row |= {{"prefill_tokens_per_s": {prefill}, "fp32_peak_gflop_per_s": 200.0, "peak_share": {share}}}
+            if {matrix_unit_share} is not None:
+                row |= {{"matrix_unit_gflop_per_s": 5000.0, "matrix_unit_share": {matrix_unit_share}}}
         print(json.dumps(row))
 """)
 

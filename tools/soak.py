@@ -12,7 +12,7 @@ import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ISAS = ["portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16"]
+ISAS = ["portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"]
 SKIPPED = 77
 
 # (program, filter, environment): what draws its numbers from FOLIO_TEST_SEED.

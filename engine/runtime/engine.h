@@ -43,7 +43,7 @@ struct EngineOptions {
   // 0: as many as the CPUs this process may use (affinity mask and cgroup quota).
   int num_threads = 0;
   // Instruction set of the CPU kernels: auto (the fastest there is), portable, avx2, avx512,
-  // avx512_vnni, avx512_bf16.
+  // avx512_vnni, avx512_bf16, amx.
   std::string cpu_isa = "auto";
   // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
   int page_tokens = 0;

@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const EngineOptions& opt
   }
   return absl::InvalidArgumentError(
       absl::StrCat("cpu_isa is '", options.cpu_isa,
-                   "', must be auto, portable, avx2, avx512, avx512_vnni or avx512_bf16"));
+                   "', must be auto, portable, avx2, avx512, avx512_vnni, avx512_bf16 or amx"));
 }
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineOptions& options) {

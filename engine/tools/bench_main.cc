@@ -59,6 +59,7 @@ struct Row {
   double prefill_tokens_per_s = 0;
   double prefill_flops = 0;  // per token
   double peak_flops_per_s = 0;
+  double matrix_unit_flops_per_s = 0;  // 0: there is none
 
   double decode_bytes_per_s() const { return decode_bytes * decode_tokens_per_s; }
   double prefill_flops_per_s() const { return prefill_flops * prefill_tokens_per_s; }
@@ -70,7 +71,7 @@ class Bench {
 
   absl::StatusOr<Row> Measure(const std::string& strategy, int64_t depth) {
     Row row{.strategy = strategy, .depth = depth};
-    std::vector<double> decode, read, prefill, peak;
+    std::vector<double> decode, read, prefill, peak, matrix_unit;
     double all_seconds = 0;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
       FOLIO_ASSIGN_OR_RETURN(const int answer, streams_.Add({strategy, {}}, depth, depth));
@@ -94,6 +95,7 @@ class Bench {
       FOLIO_RETURN_IF_ERROR(streams_.Step(std::span(&prompt, 1), tokens));
       prefill.push_back((Now() - start) / tokens);
       peak.push_back(meter_.Fp32FlopsPerSecond());
+      matrix_unit.push_back(meter_.MatrixUnitFlopsPerSecond());
       NoteMemory();
       streams_.Clear();
     }
@@ -103,6 +105,7 @@ class Bench {
     if (!prefill.empty()) {
       row.prefill_tokens_per_s = 1 / Median(prefill);
       row.peak_flops_per_s = Median(peak);
+      row.matrix_unit_flops_per_s = Median(matrix_unit);
     }
     return row;
   }
@@ -126,22 +129,32 @@ void Print(const Row& r) {
   const double share = r.decode_bytes_per_s() / r.read_bytes_per_s;
   const double peak_share =
       r.peak_flops_per_s > 0 ? r.prefill_flops_per_s() / r.peak_flops_per_s : 0;
+  const double matrix_unit_share = r.prefill_flops_per_s() / r.matrix_unit_flops_per_s;
   if (absl::GetFlag(FLAGS_json)) {
     std::printf(
         "{\"strategy\": \"%s\", \"depth\": %ld, \"decode_tokens_per_s\": %.3f, "
         "\"decode_mean_tokens_per_s\": %.3f, \"decode_longest_ms\": %.2f, \"decode_gb_per_s\": "
         "%.2f, \"read_gb_per_s\": %.2f, \"bandwidth_share\": %.3f, "
         "\"prefill_tokens_per_s\": %.2f, \"prefill_gflop_per_s\": %.1f, "
-        "\"fp32_peak_gflop_per_s\": %.1f, \"peak_share\": %.3f, \"peak_rss_bytes\": %ld}\n",
+        "\"fp32_peak_gflop_per_s\": %.1f, \"peak_share\": %.3f, ",
         r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s, r.decode_mean_tokens_per_s,
         1e3 * r.decode_longest_s, r.decode_bytes_per_s() / 1e9, r.read_bytes_per_s / 1e9, share,
-        r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9, r.peak_flops_per_s / 1e9, peak_share,
-        long(PeakResidentBytes()));
+        r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9, r.peak_flops_per_s / 1e9,
+        peak_share);
+    if (r.matrix_unit_flops_per_s > 0) {
+      std::printf("\"matrix_unit_gflop_per_s\": %.1f, \"matrix_unit_share\": %.3f, ",
+                  r.matrix_unit_flops_per_s / 1e9, matrix_unit_share);
+    }
+    std::printf("\"peak_rss_bytes\": %ld}\n", long(PeakResidentBytes()));
   } else {
-    std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%\n",
+    std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%",
                 r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s,
                 r.decode_bytes_per_s() / 1e9, r.read_bytes_per_s / 1e9, 100 * share,
                 r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9, 100 * peak_share);
+    if (r.matrix_unit_flops_per_s > 0) {
+      std::printf("  %.0f %% of the matrix unit", 100 * matrix_unit_share);
+    }
+    std::printf("\n");
   }
   std::fflush(stdout);
 }

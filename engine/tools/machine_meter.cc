@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kReadTasks = 64;
 constexpr int64_t kMultiplyAddSteps = 500'000;
+constexpr int64_t kMultiplyTilesSteps = 100'000;
 
 double Seconds(WorkerPool* pool, int64_t tasks, const std::function<void(int64_t, int)>& body) {
   const auto start = std::chrono::steady_clock::now();
@@ -52,6 +53,14 @@ double MachineMeter::Fp32FlopsPerSecond() {
   const double seconds = Seconds(
       &pool_, tasks, [&](int64_t, int) { sink_ = kernels_.multiply_add(kMultiplyAddSteps, 0.5f); });
   return static_cast<double>(tasks * kMultiplyAddSteps * kernels_.multiply_add_flops) / seconds;
+}
+
+double MachineMeter::MatrixUnitFlopsPerSecond() {
+  if (kernels_.multiply_tiles == nullptr) return 0;
+  const int64_t tasks = 16 * pool_.num_threads();
+  const double seconds = Seconds(
+      &pool_, tasks, [&](int64_t, int) { kernels_.multiply_tiles(kMultiplyTilesSteps); });
+  return static_cast<double>(tasks * kMultiplyTilesSteps * kernels_.multiply_tiles_flops) / seconds;
 }
 
 }  // namespace folio

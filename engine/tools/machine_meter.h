@@ -29,6 +29,9 @@ class MachineMeter {
   // fp32 multiply-adds on registers, two FLOPs each, with the widest vectors of this CPU.
   double Fp32FlopsPerSecond();
 
+  // bf16 products of the matrix unit; 0 where there is none.
+  double MatrixUnitFlopsPerSecond();
+
  private:
   const cpu::Kernels& kernels_;
   WorkerPool pool_;

@@ -2,7 +2,20 @@
 (its best one counts), and the goals."""
 import dataclasses
 
-SHARES = {"decode": "bandwidth_share", "prefill": "peak_share"}
+
+@dataclasses.dataclass(frozen=True)
+class Ceiling:
+    """What limits a row, with the metrics of folio-bench."""
+    name: str
+    share: str
+    metric: str
+    unit: str
+
+
+READ = Ceiling("the read", "bandwidth_share", "read_gb_per_s", "GB/s read")
+FP32 = Ceiling("fp32", "peak_share", "fp32_peak_gflop_per_s", "GFLOP/s fp32")
+# Only where folio-bench finds one.
+MATRIX_UNIT = Ceiling("the matrix unit", "matrix_unit_share", "matrix_unit_gflop_per_s", "GFLOP/s matrix unit")
 SPEEDS = {"decode": "decode_tokens_per_s", "prefill": "prefill_tokens_per_s"}
 PREFILL_TOKENS = 512
 DECODE_TOKENS = 32
@@ -19,7 +32,19 @@ class Row:
     cache: str = "auto"  # --kv_dtype of folio-bench
     caches: tuple = ("f16",)  # of the peers' keys and values
     ratio: float = None  # goal: to the better peer
-    share: float = None  # goal: of the plain read, or of the fp32 peak
+    share: float = None  # goal: of the ceiling
+    with_matrix_unit: dict = None  # what is different on a machine that has one
+    ceiling: Ceiling = None
+
+    def __post_init__(self):
+        if self.ceiling is None:
+            object.__setattr__(self, "ceiling", READ if self.what == "decode" else FP32)
+
+    def on_machine_of(self, sample):
+        """The row with the goals of the machine that gave a sample of folio-bench."""
+        if self.with_matrix_unit and MATRIX_UNIT.metric in sample:
+            return dataclasses.replace(self, ceiling=MATRIX_UNIT, **self.with_matrix_unit)
+        return self
 
     def folio_flags(self):
         tokens = (["--prefill_tokens=0", f"--decode_tokens={DECODE_TOKENS}", "--rounds=3"] if self.what == "decode" else
@@ -36,7 +61,7 @@ class Row:
         if self.ratio is not None:
             parts.append(f"{self.ratio:g} x the peer")
         if self.share is not None:
-            parts.append(f"{self.share:g} of {'the read' if self.what == 'decode' else 'fp32'}")
+            parts.append(f"{self.share:g} of {self.ceiling.name}")
         return ", ".join(parts) or "-"
 
 
@@ -55,8 +80,7 @@ ROWS = [
     # Sixteen bits of a million tokens would be 24 GB.
     Row("long-heads-1m", "decode", "int4", ("q4_0",), depth=1_048_576, strategy="long_heads", cache="int8", caches=BOTH_CACHES,
         ratio=60),
-    # With a matrix unit the goals are 0.50 of its peak and 5 x the peer; folio-bench measures multiply-adds of fp32.
-    Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70),
+    Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70, with_matrix_unit={"share": 0.50, "ratio": 5}),
     Row("prefill-int8", "prefill", "int8", ("q8_0",), ratio=3),
     Row("prefill-int4", "prefill", "int4", ("q4_0",), ratio=3),
 ]

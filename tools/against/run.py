@@ -14,9 +14,7 @@ import bench  # noqa: E402
 import gguf_models  # noqa: E402
 import interleaved  # noqa: E402
 import llama_bench  # noqa: E402
-from rows import ROWS, SHARES, SPEEDS  # noqa: E402
-
-CEILINGS = {"decode": ("read_gb_per_s", "GB/s read"), "prefill": ("fp32_peak_gflop_per_s", "GFLOP/s fp32")}
+from rows import ROWS, SPEEDS  # noqa: E402
 
 
 class Results:
@@ -59,7 +57,7 @@ class Results:
             return ""
         if row.ratio is not None and ratio is None:
             return "no peer"
-        reached = (row.ratio is None or ratio >= row.ratio) and (row.share is None or self.median(SHARES[row.what]) >= row.share)
+        reached = (row.ratio is None or ratio >= row.ratio) and (row.share is None or self.median(row.ceiling.share) >= row.share)
         return "reached" if reached else "missed"
 
 
@@ -98,6 +96,7 @@ def measure(args, rows, programs):
             run, (sample,) = interleaved.folio_bench(args.bin / "folio-bench", flags)
             del run["weights"]  # each row has its own
             results = found[row.name]
+            results.row = row.on_machine_of(sample)
             results.folio.append(sample)
             print(f"round {number}, {row.name}: {results.speeds()[-1]:.2f} tokens/s", flush=True)
             for program in programs:
@@ -115,17 +114,16 @@ def table(found, peers):
     lines = [["row", "Folio tokens/s", *peers, "ratio", "share", "of", "goal", ""]]
     for results in found:
         row, ratio = results.row, results.ratio()
-        ceiling, unit = CEILINGS[row.what]
         lines.append([row.name, interleaved.spread(results.speeds()), *(cell(results, peer) for peer in peers),
-                      "-" if ratio is None else f"{ratio:.2f}", f"{results.median(SHARES[row.what]):.2f}",
-                      f"{results.median(ceiling):.1f} {unit}", row.goal(), results.verdict()])
+                      "-" if ratio is None else f"{ratio:.2f}", f"{results.median(row.ceiling.share):.2f}",
+                      f"{results.median(row.ceiling.metric):.1f} {row.ceiling.unit}", row.goal(), results.verdict()])
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join("  ".join(text.ljust(width) for text, width in zip(line, widths)).rstrip() for line in lines)
 
 
 def result_entry(results):
     row = results.row
-    also = (SHARES[row.what], CEILINGS[row.what][0])
+    also = (row.ceiling.share, row.ceiling.metric)
     metrics = {name: results.median(name) for name in results.folio[0] if name.startswith(row.what) or name in also}
     entry = {"case": row.case(), "metrics": metrics, "samples": {"folio": results.speeds()}, "goal": row.goal()}
     if (ratio := results.ratio()) is not None:

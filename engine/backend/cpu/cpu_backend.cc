@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/backend/cpu/amx_probe.h"
 #include "engine/attention/slice_rotations.h"
 #include "engine/backend/cpu/attention_context.h"
 #include "engine/backend/cpu/attention_waves.h"
@@ -50,7 +51,12 @@ class CpuBackend final : public Backend {
   CpuBackend(Isa isa, int num_threads)
       : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads) {}
 
-  std::string name() const override { return absl::StrCat("cpu/", IsaName(isa_)); }
+  std::string name() const override {
+    const std::string kernels = absl::StrCat("cpu/", IsaName(isa_));
+    const AmxState unit = ProbeAmx();
+    if (unit == AmxState::kAbsent || unit == AmxState::kWorks) return kernels;
+    return absl::StrCat(kernels, " (", AmxStateText(unit), ")");
+  }
   int num_threads() const override { return pool_.num_threads(); }
   Memory* memory() override { return HostMemory(); }
   // Prompts are as fast per row from 64 rows on (docs/performance.md): steps need be no

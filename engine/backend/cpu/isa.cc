@@ -6,6 +6,8 @@
 
 #include <initializer_list>
 
+#include "engine/backend/cpu/amx_probe.h"
+
 namespace folio {
 namespace {
 
@@ -40,6 +42,8 @@ const char* IsaName(Isa isa) {
       return "avx512_vnni";
     case Isa::kAvx512Bf16:
       return "avx512_bf16";
+    case Isa::kAmx:
+      return "amx";
   }
   return "?";
 }
@@ -62,12 +66,15 @@ bool CpuSupports(Isa isa) {
       return vnni;
     case Isa::kAvx512Bf16:
       return vnni && HasAvx512Bf16();
+    case Isa::kAmx:
+      return vnni && ProbeAmx() == AmxState::kWorks;
   }
 #endif
   return isa == Isa::kPortable;
 }
 
 Isa BestIsa() {
+  if (CpuSupports(Isa::kAmx)) return Isa::kAmx;
   return CpuSupports(Isa::kAvx512Bf16) && HasFastBf16() ? Isa::kAvx512Bf16 : BestFp32Isa();
 }
 

@@ -4,17 +4,19 @@
 
 namespace folio {
 
-// Instruction sets that kernels are built for, each including those before it.
+// Instruction sets that kernels are built for, each including those before it; kAmx not that of
+// bf16, which the processors that have it multiply faster in fp32.
 enum class Isa : uint8_t {
   kPortable,    // whatever the compiler's baseline has
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // AVX-512 F, BW, DQ, VL
   kAvx512Vnni,  // and the dot products of bytes
   kAvx512Bf16,  // and those of bf16
+  kAmx,         // the matrix unit, for bytes and bf16 (amx_probe.h)
 };
 
 inline constexpr Isa kAllIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni,
-                                   Isa::kAvx512Bf16};
+                                   Isa::kAvx512Bf16, Isa::kAmx};
 
 const char* IsaName(Isa isa);
 

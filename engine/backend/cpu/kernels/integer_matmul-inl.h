@@ -161,9 +161,16 @@ void MultiplyIntegerPanels(const PanelFormat& format, const MatMulArgs& args) {
   }
 }
 
-// One group of one row; what lies behind its end counts as zeros. `values` [group], `out` the first
-// of its words, the next ones `rows` apart.
-void QuantiseGroup(const float* values, int group, int rows, uint32_t* out) {
+// Where the words of one group of one row go.
+struct PackedGroup {
+  uint32_t* scale = nullptr;
+  uint32_t* sum = nullptr;
+  uint32_t* quads = nullptr;
+  int64_t stride = 1;  // words from one quad to the next
+};
+
+// `values` [group]
+void QuantiseGroup(const float* values, int group, const PackedGroup& out) {
   Vec magnitudes = Zero();
   for (int i = 0; i < group; i += 16) {
     const Vec v = Load(values + i);
@@ -185,15 +192,19 @@ void QuantiseGroup(const float* values, int group, int rows, uint32_t* out) {
     for (int quad = 0; quad < 4; ++quad) {
       const int32_t* q = integers + 4 * quad;
       sum += q[0] + q[1] + q[2] + q[3];
-      out[int64_t{2 + i / 4 + quad} * rows] =
+      out.quads[(i / 4 + quad) * out.stride] =
           (q[0] & 0xffu) | (q[1] & 0xffu) << 8 | (q[2] & 0xffu) << 16 | (q[3] & 0xffu) << 24;
     }
   }
-  out[0] = std::bit_cast<uint32_t>(most / 127.0f);
-  out[rows] = static_cast<uint32_t>(sum);
+  *out.scale = std::bit_cast<uint32_t>(most / 127.0f);
+  *out.sum = static_cast<uint32_t>(sum);
 }
 
-void PackIntegerX(int group, const float* x, int rows, int64_t inputs, uint32_t* packed) {
+// `place` says where a group of a row goes: place(packed words of the group of all rows, row).
+template <typename Place>
+void PackGroups(int group, const float* x, int rows, int64_t inputs, uint32_t* packed,
+                Place place) {
+  // What lies behind the end of a row counts as zeros.
   alignas(64) float last[kMaxWeightGroup];
   for (int64_t first = 0; first < inputs; first += group) {
     const int count = static_cast<int>(std::min<int64_t>(group, inputs - first));
@@ -203,10 +214,16 @@ void PackIntegerX(int group, const float* x, int rows, int64_t inputs, uint32_t*
         std::fill(std::copy(values, values + count, last), last + group, 0.0f);
         values = last;
       }
-      QuantiseGroup(values, group, rows, packed + r);
+      QuantiseGroup(values, group, place(packed, r));
     }
     packed += (2 + group / 4) * rows;
   }
+}
+
+void PackIntegerX(int group, const float* x, int rows, int64_t inputs, uint32_t* packed) {
+  PackGroups(group, x, rows, inputs, packed, [rows](uint32_t* words, int r) {
+    return PackedGroup{words + r, words + rows + r, words + 2 * rows + r, rows};
+  });
 }
 
 }  // namespace

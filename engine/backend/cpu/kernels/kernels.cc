@@ -22,6 +22,8 @@ const Kernels& KernelsFor(Isa isa) {
       return avx512_vnni::Table();
     case Isa::kAvx512Bf16:
       return avx512_bf16::Table();
+    case Isa::kAmx:
+      return amx::Table();
 #endif
     default:
       return portable::Table();

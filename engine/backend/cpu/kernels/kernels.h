@@ -84,9 +84,11 @@ void InitState(float* state, int dim);
 struct Kernels {
   // Rows that one pass over a panel serves.
   int matmul_rows = 0;
+  int bf16_matmul_rows = 0;
   int integer_matmul_rows = 0;
   int block_rows(const PanelFormat& format) const {
-    return format.integers() ? integer_matmul_rows : matmul_rows;
+    if (format.integers()) return integer_matmul_rows;
+    return format.codec == PanelFormat::Codec::kBf16 ? bf16_matmul_rows : matmul_rows;
   }
   // Packs one block of num_rows <= block_rows rows, x [num_rows][inputs], for weights of `format`,
   // into num_rows * num_groups * x_words words. For integers every group of a row is rounded to
@@ -137,6 +139,9 @@ struct Kernels {
   uint32_t (*read_bytes)(const std::byte* data, int64_t bytes) = nullptr;
   float (*multiply_add)(int64_t steps, float x) = nullptr;
   int multiply_add_flops = 0;  // per step
+  // Of the matrix unit, in bf16; null where there is none.
+  void (*multiply_tiles)(int64_t steps) = nullptr;
+  int multiply_tiles_flops = 0;  // per step
 };
 
 // REQUIRES: CpuSupports(isa).
@@ -155,6 +160,9 @@ namespace avx512_vnni {
 const Kernels& Table();
 }
 namespace avx512_bf16 {
+const Kernels& Table();
+}
+namespace amx {
 const Kernels& Table();
 }
 

@@ -11,15 +11,26 @@
 #include "engine/backend/cpu/kernels/rotate-inl.h"
 #include "engine/backend/cpu/kernels/sealed_attention-inl.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
+#if defined(__AMX_TILE__)
+#include "engine/backend/cpu/kernels/amx_matmul-inl.h"
+#endif
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 
 const Kernels& Table() {
   static const Kernels kernels = {
       .matmul_rows = kMatMulRows,
+#if defined(__AMX_TILE__)
+      .bf16_matmul_rows = kBf16BlockRows,
+      .integer_matmul_rows = kTileRows,
+      .pack_x = PackXForTiles,
+      .matmul = MultiplyTiles<AmxTiles>,
+#else
+      .bf16_matmul_rows = kMatMulRows,
       .integer_matmul_rows = kIntegerRows,
       .pack_x = PackX,
       .matmul = MatMul,
+#endif
       .attend_page = AttendPage,
       .attend_sealed_page = AttendSealedPage,
       .score_chunks = ScoreChunks,
@@ -35,6 +46,10 @@ const Kernels& Table() {
       .read_bytes = ReadBytes,
       .multiply_add = MultiplyAdd,
       .multiply_add_flops = 2 * kLanes * kMultiplyAddChains,
+#if defined(__AMX_TILE__)
+      .multiply_tiles = MultiplyTilesForTime<AmxTiles>,
+      .multiply_tiles_flops = kMeterTilesFlops,
+#endif
   };
   return kernels;
 }
