@@ -43,7 +43,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--page-tokens", engine->page_tokens, "Tokens in a KV page; 0: by the model")
       ->check(kCount);
   app->add_option("--cpu-isa", engine->cpu_isa, "Kernels of the CPU backend")
-      ->check(CLI::IsMember({"auto", "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}));
+      ->check(CLI::IsMember(
+          {"auto", "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}));
   app->add_option("--weight-dtype", engine->weight_dtype,
                   "Numbers in the weights; auto: as the model has them. int8 and int4 have a "
                   "scale per output and group of inputs, and run on the CPU backend")

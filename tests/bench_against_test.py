@@ -110,6 +110,27 @@ class Against(unittest.TestCase):
         self.folio(matrix_unit_share=0.45)
         self.assertRegex(self.line_of(self.run_it("prefill-bf16")[1], "prefill-bf16"), r" missed$")
 
+    def test_a_batch_is_that_of_another_program(self):
+        self.peer("ik_llama.cpp", {"q4_0": 0.1})
+        bench_fakes.llama_batched_bench(self.directory / "ik_llama.cpp" / "llama-batched-bench", {"q4_0": 4.0, "q4_0 -rtr": 2.0},
+                                        log=self.log)
+        code, text, record = self.run_it("batch-8")
+        self.assertEqual(code, 0, text)
+        self.assertRegex(self.line_of(text, "batch-8"), r"10\.00 .* 4\.00 \[4\.00\.\.4\.00\] q4_0 -rtr 1 +2\.50 .* 2 x the peer +reached$")
+        self.assertEqual(record["results"][0]["case"]["streams"], 8)
+        folio = next(call for call in self.calls() if call[0] == "bin")
+        self.assertLess({"--streams=8", "--depths=1024,4096", "--strategies=full,long_heads,lm_infinite"}, set(folio))
+        peer = next(call for call in self.calls() if "-npl" in call)
+        self.assertEqual([peer[peer.index(flag) + 1] for flag in ("-npp", "-npl")], ["2560", "8"])
+        self.assertFalse(pathlib.Path("llama.log").exists())
+
+    def test_a_peer_without_the_program_of_batches_fails_there_only(self):
+        self.peer("ik_llama.cpp", {"q4_0": 0.1, "bf16": 0.2, "f16": 0.2})
+        code, text, record = self.run_it("batch-8", "decode-bf16")
+        self.assertEqual(code, 1)
+        self.assertIn("llama-batched-bench does not run: No such file or directory", text)
+        self.assertRegex(self.line_of(text, "decode-bf16"), r" 2\.00 ")
+
     def test_a_depth_is_put_together_from_few_layers(self):
         # 0.1 s of weights and 2 us for each key and layer, as the fake takes it for any depth it is asked for.
         for peer in ("llama.cpp", "ik_llama.cpp"):

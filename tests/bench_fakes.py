@@ -17,8 +17,9 @@ if {str(log)!r} != "None":
     with open({str(log)!r}, "a") as file:
         print({path.parent.name!r}, *sys.argv[1:], file=file)
 print(json.dumps({{"run": {{"model": "fake", "backend": "cpu", "threads": 2, "weights": flags.get("weight_dtype", "bf16"), "kv": "bf16"}}}}))
-for strategy in flags["strategies"].split(","):
-    for depth in flags["depths"].split(","):
+batch = "streams" in flags
+for strategy in ["batch"] if batch else flags["strategies"].split(","):
+    for depth in ["1"] if batch else flags["depths"].split(","):
         row = {{"strategy": strategy, "depth": int(depth), "decode_tokens_per_s": {decode}, "decode_mean_tokens_per_s": {decode},
                "decode_longest_ms": {1000 / decode + stall_ms}, "decode_gb_per_s": 20.0,
                "read_gb_per_s": 21.0, "bandwidth_share": {share}, "prefill_tokens_per_s": 0.0, "prefill_gflop_per_s": 0.0,
@@ -28,6 +29,26 @@ for strategy in flags["strategies"].split(","):
             if {matrix_unit_share} is not None:
                 row |= {{"matrix_unit_gflop_per_s": 5000.0, "matrix_unit_share": {matrix_unit_share}}}
         print(json.dumps(row))
+""")
+
+
+def llama_batched_bench(path, seconds, log=None):
+    """A llama-batched-bench whose step takes seconds[format]; a format without seconds makes it fail."""
+    return write_program(path, f"""
+if {str(log)!r} != "None":
+    with open({str(log)!r}, "a") as file:
+        print({path.parent.name!r}, *sys.argv[1:], file=file)
+args = {{flag: value for flag, value in zip(sys.argv[1:], sys.argv[2:])}}
+key = pathlib.Path(args["-m"]).name.rsplit(".", 2)[1] + (" -rtr" if "-rtr" in sys.argv else "")
+assert pathlib.Path(args["-m"]).is_file() and "-pps" in sys.argv
+if key not in {seconds!r}:
+    sys.exit("cannot load " + key)
+depth, tokens, streams = (int(args[flag]) for flag in ("-npp", "-ntg", "-npl"))
+assert int(args["-c"]) >= depth + streams * tokens
+pathlib.Path("llama.log").write_text("a log")
+second = {seconds!r}[key]
+print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |")
+print(f"| {{depth}} | {{tokens}} | {{streams}} | 0 | 9.0 | 99.0 | {{second * tokens:.3f}} | {{streams / second:.2f}} | 9.0 | 99.0 |")
 """)
 
 

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
@@ -26,6 +28,10 @@ ABSL_FLAG(std::string, cpu_isa, "auto", "kernels of the CPU backend, as --cpu-is
 ABSL_FLAG(std::string, strategies, "full,lm_infinite,long_heads", "strategies to measure");
 ABSL_FLAG(std::string, depths, "0,2048,32768", "tokens in the cache");
 ABSL_FLAG(int, prefill_tokens, 512, "tokens of the measured prefill, 0: none");
+ABSL_FLAG(
+    int, streams, 0,
+    "decode that many streams in one batch, strategies and depths dealt among them in turn; 0: "
+    "one stream for each strategy and depth");
 ABSL_FLAG(int, decode_tokens, 16, "tokens of each measured decode");
 ABSL_FLAG(int, rounds, 3, "repetitions; the median is printed");
 ABSL_FLAG(std::string, weight_dtype, "auto", "auto, fp32, bf16, int8 or int4");
@@ -48,20 +54,36 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-struct Row {
+struct StreamKind {
   std::string strategy;
   int64_t depth = 0;
-  double decode_tokens_per_s = 0;       // by the median token of the median round
+};
+
+// Every strategy at every depth, again and again.
+std::vector<StreamKind> DealtStreams(int count, const std::vector<std::string>& strategies,
+                                     const std::vector<int64_t>& depths) {
+  std::vector<StreamKind> kinds;
+  for (int i = 0; i < count; ++i) {
+    kinds.push_back({strategies[i / depths.size() % strategies.size()], depths[i % depths.size()]});
+  }
+  return kinds;
+}
+
+struct Row {
+  std::string strategy;
+  int64_t depth = 0;  // of a batch the mean
+  int streams = 1;
+  double decode_tokens_per_s = 0;       // of all streams, by the median step of the median round
   double decode_mean_tokens_per_s = 0;  // by all tokens
   double decode_longest_s = 0;
-  double decode_bytes = 0;  // per token
+  double decode_bytes = 0;  // per step
   double read_bytes_per_s = 0;
   double prefill_tokens_per_s = 0;
   double prefill_flops = 0;  // per token
   double peak_flops_per_s = 0;
   double matrix_unit_flops_per_s = 0;  // 0: there is none
 
-  double decode_bytes_per_s() const { return decode_bytes * decode_tokens_per_s; }
+  double decode_bytes_per_s() const { return decode_bytes * decode_tokens_per_s / streams; }
   double prefill_flops_per_s() const { return prefill_flops * prefill_tokens_per_s; }
 };
 
@@ -69,44 +91,31 @@ class Bench {
  public:
   Bench(LoadedModel* model, int threads) : model_(model), meter_(threads) {}
 
+  // One stream: its decode and the prefill of a prompt.
   absl::StatusOr<Row> Measure(const std::string& strategy, int64_t depth) {
     Row row{.strategy = strategy, .depth = depth};
-    std::vector<double> decode, read, prefill, peak, matrix_unit;
-    double all_seconds = 0;
+    const StreamKind kind{strategy, depth};
+    Samples samples;
     for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
-      FOLIO_ASSIGN_OR_RETURN(const int answer, streams_.Add({strategy, {}}, depth, depth));
-      read.push_back(meter_.ReadBytesPerSecond());
-      FOLIO_ASSIGN_OR_RETURN(
-          const std::vector<double> seconds,
-          streams_.DecodeSeconds(std::span(&answer, 1), absl::GetFlag(FLAGS_decode_tokens)));
-      decode.push_back(seconds[seconds.size() / 2]);
-      const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
-      all_seconds += sum / static_cast<double>(seconds.size());
-      row.decode_longest_s = std::max(row.decode_longest_s, seconds.back());
-      read.push_back(meter_.ReadBytesPerSecond());
-      row.decode_bytes = streams_.WeightBytes() + streams_.BytesPerDecode(answer);
-      NoteMemory();
-      streams_.Clear();
-      const int tokens = absl::GetFlag(FLAGS_prefill_tokens);
-      if (tokens == 0) continue;
-      FOLIO_ASSIGN_OR_RETURN(const int prompt, streams_.Add({strategy, {}}, depth, kUnbounded));
-      row.prefill_flops = streams_.FlopsPerToken(streams_.plan(prompt), depth + tokens / 2);
-      const double start = Now();
-      FOLIO_RETURN_IF_ERROR(streams_.Step(std::span(&prompt, 1), tokens));
-      prefill.push_back((Now() - start) / tokens);
-      peak.push_back(meter_.Fp32FlopsPerSecond());
-      matrix_unit.push_back(meter_.MatrixUnitFlopsPerSecond());
-      NoteMemory();
-      streams_.Clear();
+      FOLIO_RETURN_IF_ERROR(Decode(std::span(&kind, 1), &row, &samples));
+      if (absl::GetFlag(FLAGS_prefill_tokens) > 0) {
+        FOLIO_RETURN_IF_ERROR(Prefill(kind, &row, &samples));
+      }
     }
-    row.read_bytes_per_s = Median(read);
-    row.decode_tokens_per_s = 1 / Median(decode);
-    row.decode_mean_tokens_per_s = static_cast<double>(decode.size()) / all_seconds;
-    if (!prefill.empty()) {
-      row.prefill_tokens_per_s = 1 / Median(prefill);
-      row.peak_flops_per_s = Median(peak);
-      row.matrix_unit_flops_per_s = Median(matrix_unit);
+    Sum(samples, &row);
+    return row;
+  }
+
+  // The decode of a batch.
+  absl::StatusOr<Row> MeasureBatch(std::span<const StreamKind> kinds) {
+    Row row{.strategy = "batch", .depth = 0, .streams = static_cast<int>(kinds.size())};
+    for (const StreamKind& kind : kinds) row.depth += kind.depth;
+    row.depth /= row.streams;
+    Samples samples;
+    for (int round = 0; round < absl::GetFlag(FLAGS_rounds); ++round) {
+      FOLIO_RETURN_IF_ERROR(Decode(kinds, &row, &samples));
     }
+    Sum(samples, &row);
     return row;
   }
 
@@ -114,6 +123,60 @@ class Bench {
   int64_t most_stored_bytes() const { return model_->info.weight_bytes + most_kv_bytes_; }
 
  private:
+  // Of each round; seconds of a step, or of a token of a prompt.
+  struct Samples {
+    std::vector<double> decode, decode_mean, read, prefill, peak, matrix_unit;
+  };
+
+  absl::Status Decode(std::span<const StreamKind> kinds, Row* row, Samples* samples) {
+    std::vector<int> answers;
+    row->decode_bytes = streams_.WeightBytes();
+    for (const StreamKind& kind : kinds) {
+      FOLIO_ASSIGN_OR_RETURN(const int answer,
+                             streams_.Add({kind.strategy, {}}, kind.depth, kind.depth));
+      answers.push_back(answer);
+    }
+    samples->read.push_back(meter_.ReadBytesPerSecond());
+    FOLIO_ASSIGN_OR_RETURN(const std::vector<double> seconds,
+                           streams_.DecodeSeconds(answers, absl::GetFlag(FLAGS_decode_tokens)));
+    samples->decode.push_back(seconds[seconds.size() / 2]);
+    const double sum = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    samples->decode_mean.push_back(sum / static_cast<double>(seconds.size()));
+    row->decode_longest_s = std::max(row->decode_longest_s, seconds.back());
+    samples->read.push_back(meter_.ReadBytesPerSecond());
+    for (const int answer : answers) row->decode_bytes += streams_.BytesPerDecode(answer);
+    NoteMemory();
+    streams_.Clear();
+    return absl::OkStatus();
+  }
+
+  absl::Status Prefill(const StreamKind& kind, Row* row, Samples* samples) {
+    const int tokens = absl::GetFlag(FLAGS_prefill_tokens);
+    FOLIO_ASSIGN_OR_RETURN(const int prompt,
+                           streams_.Add({kind.strategy, {}}, kind.depth, kUnbounded));
+    row->prefill_flops = streams_.FlopsPerToken(streams_.plan(prompt), kind.depth + tokens / 2);
+    const double start = Now();
+    FOLIO_RETURN_IF_ERROR(streams_.Step(std::span(&prompt, 1), tokens));
+    samples->prefill.push_back((Now() - start) / tokens);
+    samples->peak.push_back(meter_.Fp32FlopsPerSecond());
+    samples->matrix_unit.push_back(meter_.MatrixUnitFlopsPerSecond());
+    NoteMemory();
+    streams_.Clear();
+    return absl::OkStatus();
+  }
+
+  static void Sum(const Samples& samples, Row* row) {
+    const std::vector<double>& means = samples.decode_mean;
+    row->read_bytes_per_s = Median(samples.read);
+    row->decode_tokens_per_s = row->streams / Median(samples.decode);
+    row->decode_mean_tokens_per_s = row->streams * static_cast<double>(means.size()) /
+                                    std::accumulate(means.begin(), means.end(), 0.0);
+    if (samples.prefill.empty()) return;
+    row->prefill_tokens_per_s = 1 / Median(samples.prefill);
+    row->peak_flops_per_s = Median(samples.peak);
+    row->matrix_unit_flops_per_s = Median(samples.matrix_unit);
+  }
+
   void NoteMemory() {
     const KvStore& store = *model_->store;
     most_kv_bytes_ = std::max(most_kv_bytes_, store.used_page_bytes() + store.used_summary_bytes());
@@ -132,31 +195,54 @@ void Print(const Row& r) {
   const double matrix_unit_share = r.prefill_flops_per_s() / r.matrix_unit_flops_per_s;
   if (absl::GetFlag(FLAGS_json)) {
     std::printf(
-        "{\"strategy\": \"%s\", \"depth\": %ld, \"decode_tokens_per_s\": %.3f, "
+        "{\"strategy\": \"%s\", \"depth\": %ld, \"streams\": %d, \"decode_tokens_per_s\": %.3f, "
         "\"decode_mean_tokens_per_s\": %.3f, \"decode_longest_ms\": %.2f, \"decode_gb_per_s\": "
         "%.2f, \"read_gb_per_s\": %.2f, \"bandwidth_share\": %.3f, "
         "\"prefill_tokens_per_s\": %.2f, \"prefill_gflop_per_s\": %.1f, "
         "\"fp32_peak_gflop_per_s\": %.1f, \"peak_share\": %.3f, ",
-        r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s, r.decode_mean_tokens_per_s,
-        1e3 * r.decode_longest_s, r.decode_bytes_per_s() / 1e9, r.read_bytes_per_s / 1e9, share,
-        r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9, r.peak_flops_per_s / 1e9,
-        peak_share);
+        r.strategy.c_str(), long(r.depth), r.streams, r.decode_tokens_per_s,
+        r.decode_mean_tokens_per_s, 1e3 * r.decode_longest_s, r.decode_bytes_per_s() / 1e9,
+        r.read_bytes_per_s / 1e9, share, r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9,
+        r.peak_flops_per_s / 1e9, peak_share);
     if (r.matrix_unit_flops_per_s > 0) {
       std::printf("\"matrix_unit_gflop_per_s\": %.1f, \"matrix_unit_share\": %.3f, ",
                   r.matrix_unit_flops_per_s / 1e9, matrix_unit_share);
     }
     std::printf("\"peak_rss_bytes\": %ld}\n", long(PeakResidentBytes()));
   } else {
-    std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%",
-                r.strategy.c_str(), long(r.depth), r.decode_tokens_per_s,
-                r.decode_bytes_per_s() / 1e9, r.read_bytes_per_s / 1e9, 100 * share,
-                r.prefill_tokens_per_s, r.prefill_flops_per_s() / 1e9, 100 * peak_share);
+    std::printf("%-12s %8ld %10.2f %8.1f %8.1f %7.0f %% %10.1f %9.1f %7.0f %%", r.strategy.c_str(),
+                long(r.depth), r.decode_tokens_per_s, r.decode_bytes_per_s() / 1e9,
+                r.read_bytes_per_s / 1e9, 100 * share, r.prefill_tokens_per_s,
+                r.prefill_flops_per_s() / 1e9, 100 * peak_share);
     if (r.matrix_unit_flops_per_s > 0) {
       std::printf("  %.0f %% of the matrix unit", 100 * matrix_unit_share);
     }
     std::printf("\n");
   }
   std::fflush(stdout);
+}
+
+absl::Status MeasureAll(Bench* bench) {
+  const std::vector<std::string> strategies = SplitFlag(absl::GetFlag(FLAGS_strategies));
+  std::vector<int64_t> depths;
+  for (const std::string& text : SplitFlag(absl::GetFlag(FLAGS_depths))) {
+    if (!absl::SimpleAtoi(text, &depths.emplace_back()) || depths.back() < 0) {
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no depth"));
+    }
+  }
+  if (const int streams = absl::GetFlag(FLAGS_streams); streams > 0) {
+    FOLIO_ASSIGN_OR_RETURN(const Row row,
+                           bench->MeasureBatch(DealtStreams(streams, strategies, depths)));
+    Print(row);
+    return absl::OkStatus();
+  }
+  for (const std::string& strategy : strategies) {
+    for (const int64_t depth : depths) {
+      FOLIO_ASSIGN_OR_RETURN(const Row row, bench->Measure(strategy, depth));
+      Print(row);
+    }
+  }
+  return absl::OkStatus();
 }
 
 int Main() {
@@ -171,7 +257,7 @@ int Main() {
   options.kv_dtype = absl::GetFlag(FLAGS_kv_dtype);
   options.step_tokens = std::max(64, absl::GetFlag(FLAGS_prefill_tokens));
   options.prefill_share_tokens = options.step_tokens;
-  options.max_running_requests = 1;
+  options.max_running_requests = std::max(1, absl::GetFlag(FLAGS_streams));
   const double start = Now();
   auto model = LoadModel(options, /*tokenizer_required=*/false);
   const double load_seconds = Now() - start;
@@ -197,20 +283,9 @@ int Main() {
                 "GB/s", "read", "of read", "prefill", "GFLOP/s", "of fp32");
   }
   Bench bench(model->get(), info.num_threads);
-  for (const std::string& strategy : SplitFlag(absl::GetFlag(FLAGS_strategies))) {
-    for (const std::string& text : SplitFlag(absl::GetFlag(FLAGS_depths))) {
-      int64_t depth = 0;
-      if (!absl::SimpleAtoi(text, &depth) || depth < 0) {
-        std::fprintf(stderr, "folio-bench: '%s' is no depth\n", text.c_str());
-        return 1;
-      }
-      const auto row = bench.Measure(strategy, depth);
-      if (!row.ok()) {
-        std::fprintf(stderr, "folio-bench: %s\n", std::string(row.status().message()).c_str());
-        return 1;
-      }
-      Print(*row);
-    }
+  if (const absl::Status status = MeasureAll(&bench); !status.ok()) {
+    std::fprintf(stderr, "folio-bench: %s\n", std::string(status.message()).c_str());
+    return 1;
   }
   if (!absl::GetFlag(FLAGS_json)) {
     std::printf(

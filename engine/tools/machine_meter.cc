@@ -58,8 +58,8 @@ double MachineMeter::Fp32FlopsPerSecond() {
 double MachineMeter::MatrixUnitFlopsPerSecond() {
   if (kernels_.multiply_tiles == nullptr) return 0;
   const int64_t tasks = 16 * pool_.num_threads();
-  const double seconds = Seconds(
-      &pool_, tasks, [&](int64_t, int) { kernels_.multiply_tiles(kMultiplyTilesSteps); });
+  const double seconds =
+      Seconds(&pool_, tasks, [&](int64_t, int) { kernels_.multiply_tiles(kMultiplyTilesSteps); });
   return static_cast<double>(tasks * kMultiplyTilesSteps * kernels_.multiply_tiles_flops) / seconds;
 }
 

@@ -1,8 +1,6 @@
 // Matrix products on the matrix unit, its instructions emulated: those of integers have the bits of
 // the vectors' products, those of bf16 stand beside float64.
 #define FOLIO_KERNEL_NAMESPACE emulated_amx
-#include "engine/backend/cpu/kernels/amx_matmul-inl.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "engine/backend/cpu/cpu_matrix.h"
+#include "engine/backend/cpu/kernels/amx_matmul-inl.h"
 #include "tests/engine/emulated_tiles.h"
 
 namespace folio::cpu::emulated_amx {
@@ -88,8 +87,7 @@ TEST_P(IntegerTiles, HaveTheBitsOfVectors) {
   const auto [codec, group] = GetParam();
   for (const int64_t inputs : {32, 100, 704, 1024}) {
     for (const int64_t outputs : {1, 45, 96}) {
-      const auto matrix =
-          Pack(RandomBf16(outputs * inputs, 1), outputs, inputs, {codec, group});
+      const auto matrix = Pack(RandomBf16(outputs * inputs, 1), outputs, inputs, {codec, group});
       for (const int rows : {1, kIntegerRows, kIntegerRows + 1, 13, 16, 17, 31, 32, 129, 145}) {
         Floats x = Random(rows * inputs, 2);
         std::fill_n(x.begin(), std::min<int64_t>(group, inputs), 0.0f);
@@ -117,8 +115,8 @@ TEST(Bf16Tiles, AreProductsOfRoundedInputs) {
           for (int64_t out = 0; out < outputs; ++out) {
             double sum = 0, magnitudes = 0;
             for (int64_t i = 0; i < inputs; ++i) {
-              const double term = double{Rounded(x[row * inputs + i])} *
-                                  Bf16ToFloat(weights[out * inputs + i]);
+              const double term =
+                  double{Rounded(x[row * inputs + i])} * Bf16ToFloat(weights[out * inputs + i]);
               sum += term;
               magnitudes += std::fabs(term);
             }

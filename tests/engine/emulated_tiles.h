@@ -1,5 +1,5 @@
-// The instructions of the matrix unit (engine/backend/cpu/kernels/amx_tiles.h) in C++, as the manual
-// defines them: what would fault there aborts here.
+// The instructions of the matrix unit (engine/backend/cpu/kernels/amx_tiles.h) in C++, as the
+// manual defines them: what would fault there aborts here.
 #pragma once
 
 #include <array>

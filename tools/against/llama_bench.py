@@ -8,6 +8,7 @@ import json
 import pathlib
 import statistics
 import subprocess
+import tempfile
 
 import gguf_models
 from rows import DECODE_TOKENS, PREFILL_TOKENS
@@ -39,8 +40,8 @@ class Peer:
     depth_flag: str  # -d DEPTH -n TOKENS, or -gp DEPTH,TOKENS
     flags_of_integers: tuple = ((),)  # each a variant of rows with integer weights
 
-    def program(self, directory):
-        return pathlib.Path(directory) / self.name / "llama-bench"
+    def program(self, directory, name="llama-bench"):
+        return pathlib.Path(directory) / self.name / name
 
     def variants(self, row):
         return [Variant(form, cache, flags) for form in row.formats for cache in row.caches
@@ -78,11 +79,31 @@ def seconds_per_token(output, tokens):
         raise PeerFailed(f"its output is not that of llama-bench -o json: {type(error).__name__}: {error}") from error
 
 
+def batch_tokens_per_s(output, streams):
+    """Of the table that llama-batched-bench prints: | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | ..."""
+    for line in output.splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) >= 8 and cells[2] == str(streams):
+            return float(cells[7])
+    raise PeerFailed(f"its output has no line of {streams} streams")
+
+
+def output_of(command, cwd=None):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+    except OSError as error:
+        raise PeerFailed(f"{command[0]} does not run: {error.strerror}") from error
+    if done.returncode != 0:
+        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
+        raise PeerFailed(f"exit status {done.returncode}, it said: {said}")
+    return done.stdout
+
+
 class LlamaBench:
     """One peer's program. Within a round nothing is measured twice; `new_round` forgets."""
 
     def __init__(self, peer, directory, threads, direct=DIRECT):
-        self.peer, self.directory, self.threads, self.direct = peer, pathlib.Path(directory), threads, direct
+        self.peer, self.directory, self.threads, self.direct = peer, pathlib.Path(directory).resolve(), threads, direct
         self.build = {}
         self._seconds = {}
 
@@ -93,6 +114,8 @@ class LlamaBench:
         if row.what == "prefill":
             flags = ["-p", str(PREFILL_TOKENS), "-n", "0"]
             return 1 / self._measure(gguf_models.TINYLLAMA, variant, flags, PREFILL_TOKENS, 1)
+        if row.streams > 1:
+            return self._batch(row, variant)
         if row.depth <= self.direct:
             return 1 / self._decode(gguf_models.TINYLLAMA, variant, row.depth, DECODE_TOKENS)
         few = gguf_models.few_layers(gguf_models.TINYLLAMA)
@@ -112,15 +135,21 @@ class LlamaBench:
     def _decode(self, shape, variant, depth, tokens):
         return self._measure(shape, variant, self.peer.tokens_flags(depth, tokens), tokens, 3 if depth == 0 else 1)
 
+    def _batch(self, row, variant):
+        """Tokens per second of all streams, by llama-batched-bench."""
+        model = gguf_models.path_of(self.directory, gguf_models.TINYLLAMA, variant.format)
+        repacked = ["-rtr"] if "-rtr" in variant.flags else []
+        command = [self.peer.program(self.directory, "llama-batched-bench"), "-m", model, "-t", self.threads, "-fa", "on",
+                   "-ctk", variant.cache, "-ctv", variant.cache, "-c", row.depth + row.streams * DECODE_TOKENS,
+                   "-npp", row.depth, "-ntg", DECODE_TOKENS, "-npl", row.streams, "-pps", *repacked]
+        with tempfile.TemporaryDirectory(prefix="folio-peer-") as scratch:  # it leaves its log where it runs
+            return batch_tokens_per_s(output_of([str(part) for part in command], cwd=scratch), row.streams)
+
     def _measure(self, shape, variant, flags, tokens, repetitions):
         model = gguf_models.path_of(self.directory, shape, variant.format)
         command = [self.peer.program(self.directory), "-m", model, "-t", self.threads, "-fa", "1", "-ctk", variant.cache,
                    "-ctv", variant.cache, "-r", repetitions, "-o", "json", *flags, *variant.flags]
         command = tuple(map(str, command))
         if command not in self._seconds:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode != 0:
-                said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-                raise PeerFailed(f"exit status {done.returncode}, it said: {said}")
-            self._seconds[command], self.build = seconds_per_token(done.stdout, tokens)
+            self._seconds[command], self.build = seconds_per_token(output_of(command), tokens)
         return self._seconds[command]

@@ -28,11 +28,13 @@ class Row:
     weights: str  # --weight_dtype of folio-bench
     formats: tuple  # of the peers' weights, as the files of gguf_models.py have them
     depth: int = 0
+    depths: tuple = ()  # of the streams of a batch, in turn
     strategy: str = "full"
     cache: str = "auto"  # --kv_dtype of folio-bench
     caches: tuple = ("f16",)  # of the peers' keys and values
     ratio: float = None  # goal: to the better peer
     share: float = None  # goal: of the ceiling
+    streams: int = 1  # that decode in one batch; then `depth` is the mean
     with_matrix_unit: dict = None  # what is different on a machine that has one
     ceiling: Ceiling = None
 
@@ -49,11 +51,16 @@ class Row:
     def folio_flags(self):
         tokens = (["--prefill_tokens=0", f"--decode_tokens={DECODE_TOKENS}", "--rounds=3"] if self.what == "decode" else
                   [f"--prefill_tokens={PREFILL_TOKENS}", "--decode_tokens=1", "--rounds=1"])
-        return [f"--strategies={self.strategy}", f"--depths={self.depth}", f"--weight_dtype={self.weights}",
+        if self.streams > 1:
+            tokens += [f"--streams={self.streams}"]
+        depths = ",".join(map(str, self.depths or [self.depth]))
+        return [f"--strategies={self.strategy}", f"--depths={depths}", f"--weight_dtype={self.weights}",
                 f"--kv_dtype={self.cache}", *tokens]
 
     def case(self):
         case = {"row": self.name, "strategy": self.strategy, "depth": self.depth, "weights": self.weights}
+        if self.streams > 1:
+            case["streams"] = self.streams
         return case if self.cache == "auto" else {**case, "kv": self.cache}
 
     def goal(self):
@@ -77,6 +84,11 @@ ROWS = [
     Row("decode-32k-int8", "decode", "int4", ("q4_0",), depth=32_768, cache="int8", caches=("q8_0",), ratio=2),
     Row("long-heads-32k", "decode", "int4", ("q4_0",), depth=32_768, strategy="long_heads", caches=BOTH_CACHES, ratio=3.5),
     Row("long-heads-128k", "decode", "int4", ("q4_0",), depth=131_072, strategy="long_heads", caches=BOTH_CACHES, ratio=10),
+    # A peer's streams have one depth and share their prompt, which spares it the reading of many.
+    Row("batch-8", "decode", "int4", ("q4_0",), depth=2_560, depths=(1_024, 4_096), strategy="full,long_heads,lm_infinite", streams=8,
+        ratio=2),
+    Row("batch-32", "decode", "int4", ("q4_0",), depth=2_560, depths=(1_024, 4_096), strategy="full,long_heads,lm_infinite", streams=32,
+        ratio=2),
     # Sixteen bits of a million tokens would be 24 GB.
     Row("long-heads-1m", "decode", "int4", ("q4_0",), depth=1_048_576, strategy="long_heads", cache="int8", caches=BOTH_CACHES,
         ratio=60),

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "engine/backend/cpu/amx_probe.h"
 #include "engine/attention/slice_rotations.h"
+#include "engine/backend/cpu/amx_probe.h"
 #include "engine/backend/cpu/attention_context.h"
 #include "engine/backend/cpu/attention_waves.h"
 #include "engine/backend/cpu/chunk_summary.h"

@@ -15,8 +15,8 @@ enum class Isa : uint8_t {
   kAmx,         // the matrix unit, for bytes and bf16 (amx_probe.h)
 };
 
-inline constexpr Isa kAllIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni,
-                                   Isa::kAvx512Bf16, Isa::kAmx};
+inline constexpr Isa kAllIsas[] = {Isa::kPortable,   Isa::kAvx2,       Isa::kAvx512,
+                                   Isa::kAvx512Vnni, Isa::kAvx512Bf16, Isa::kAmx};
 
 const char* IsaName(Isa isa);
 

@@ -1,5 +1,5 @@
-// Matrix products on the matrix unit (amx_tiles.h). `Tiles` are its instructions. A bf16 product has
-// one order of sums for any number of rows; of integers the sums of a group are exact, and what
+// Matrix products on the matrix unit (amx_tiles.h). `Tiles` are its instructions. A bf16 product
+// has one order of sums for any number of rows; of integers the sums of a group are exact, and what
 // follows is done as in integer_matmul-inl.h: the bits are those of the vectors, which take the
 // blocks of few rows.
 #pragma once
@@ -193,8 +193,8 @@ void UnpackPanel(const std::byte* panel, int64_t num_groups, const PanelFormat& 
   }
 }
 
-// Exact sums of one group of 16 rows and 16 outputs. `x` [rows][group] bytes, `w` the first output's
-// four first weights.
+// Exact sums of one group of 16 rows and 16 outputs. `x` [rows][group] bytes, `w` the first
+// output's four first weights.
 template <typename Tiles, int kC>
 void StoreDots(int group, const std::byte* x, const std::byte* w, int32_t (*dots)[16]) {
   const int step = std::min(group, kTileRowBytes);
@@ -350,6 +350,16 @@ void PackXForTiles(const PanelFormat& format, const float* x, int num_rows, int6
     return PackIntegerTiles(format.group, x, num_rows, inputs, packed);
   }
   PackX(format, x, num_rows, inputs, packed);
+}
+
+template <typename Tiles>
+void UseMatrixUnit(Kernels* kernels) {
+  kernels->bf16_matmul_rows = kBf16BlockRows;
+  kernels->integer_matmul_rows = kTileRows;
+  kernels->pack_x = PackXForTiles;
+  kernels->matmul = MultiplyTiles<Tiles>;
+  kernels->multiply_tiles = MultiplyTilesForTime<Tiles>;
+  kernels->multiply_tiles_flops = kMeterTilesFlops;
 }
 
 }  // namespace

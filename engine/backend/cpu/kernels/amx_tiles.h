@@ -1,5 +1,5 @@
-// The matrix unit of x86 (AMX): eight tiles of up to 16 rows of 64 bytes. Source: Intel 64 and IA-32
-// Architectures Software Developer's Manual, volume 1 chapter 18 and volume 2.
+// The matrix unit of x86 (AMX): eight tiles of up to 16 rows of 64 bytes. Source: Intel 64 and
+// IA-32 Architectures Software Developer's Manual, volume 1 chapter 18 and volume 2.
 #pragma once
 
 #include <array>
@@ -31,9 +31,7 @@ static_assert(sizeof(TileConfig) == 64);
 // of the same functions that does in C++ what the manual says. `stride` is in bytes. Products: C
 // [rows][16] += A [rows][k] * B [k / n][16][n], n numbers in 4 bytes.
 struct AmxTiles {
-  static void Configure(const TileConfig& config) {
-    asm volatile("ldtilecfg %0" : : "m"(config));
-  }
+  static void Configure(const TileConfig& config) { asm volatile("ldtilecfg %0" : : "m"(config)); }
   // All tiles are empty: until the next Configure a change of threads saves nothing of them.
   static void Release() { asm volatile("tilerelease"); }
   template <int kTile>
@@ -42,17 +40,11 @@ struct AmxTiles {
   }
   template <int kTile>
   static void Load(const void* from, int64_t stride) {
-    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
-                 :
-                 : "r"(from), "r"(stride), "i"(kTile)
-                 : "memory");
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(kTile) : "memory");
   }
   template <int kTile>
   static void Store(void* to, int64_t stride) {
-    asm volatile("tilestored %%tmm%c2, (%0,%1,1)"
-                 :
-                 : "r"(to), "r"(stride), "i"(kTile)
-                 : "memory");
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(to), "r"(stride), "i"(kTile) : "memory");
   }
   // bf16, in fp32: of a row's pairs the first numbers and the second ones are summed apart, from
   // zero, and their sum is added to C. Denormal numbers count as zeros.

@@ -18,40 +18,35 @@
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 
 const Kernels& Table() {
-  static const Kernels kernels = {
-      .matmul_rows = kMatMulRows,
+  static const Kernels table = [] {
+    Kernels kernels = {
+        .matmul_rows = kMatMulRows,
+        .bf16_matmul_rows = kMatMulRows,
+        .integer_matmul_rows = kIntegerRows,
+        .pack_x = PackX,
+        .matmul = MatMul,
+        .attend_page = AttendPage,
+        .attend_sealed_page = AttendSealedPage,
+        .score_chunks = ScoreChunks,
+        .score_page = ScorePage,
+        .score_tile = ScoreTile,
+        .add_weighted_keys = AddWeightedKeys,
+        .add_weighted_values = AddWeightedValues,
+        .add_softmax = AddSoftmax,
+        .rms_norm = RmsNorm,
+        .swiglu = SwiGlu,
+        .rotate = Rotate,
+        .rotate_tile = RotateTile,
+        .read_bytes = ReadBytes,
+        .multiply_add = MultiplyAdd,
+        .multiply_add_flops = 2 * kLanes * kMultiplyAddChains,
+    };
 #if defined(__AMX_TILE__)
-      .bf16_matmul_rows = kBf16BlockRows,
-      .integer_matmul_rows = kTileRows,
-      .pack_x = PackXForTiles,
-      .matmul = MultiplyTiles<AmxTiles>,
-#else
-      .bf16_matmul_rows = kMatMulRows,
-      .integer_matmul_rows = kIntegerRows,
-      .pack_x = PackX,
-      .matmul = MatMul,
+    UseMatrixUnit<AmxTiles>(&kernels);
 #endif
-      .attend_page = AttendPage,
-      .attend_sealed_page = AttendSealedPage,
-      .score_chunks = ScoreChunks,
-      .score_page = ScorePage,
-      .score_tile = ScoreTile,
-      .add_weighted_keys = AddWeightedKeys,
-      .add_weighted_values = AddWeightedValues,
-      .add_softmax = AddSoftmax,
-      .rms_norm = RmsNorm,
-      .swiglu = SwiGlu,
-      .rotate = Rotate,
-      .rotate_tile = RotateTile,
-      .read_bytes = ReadBytes,
-      .multiply_add = MultiplyAdd,
-      .multiply_add_flops = 2 * kLanes * kMultiplyAddChains,
-#if defined(__AMX_TILE__)
-      .multiply_tiles = MultiplyTilesForTime<AmxTiles>,
-      .multiply_tiles_flops = kMeterTilesFlops,
-#endif
-  };
-  return kernels;
+    return kernels;
+  }();
+  return table;
 }
 
 }  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE
