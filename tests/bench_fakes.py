@@ -47,8 +47,9 @@ depth, tokens, streams = (int(args[flag]) for flag in ("-npp", "-ntg", "-npl"))
 assert int(args["-c"]) >= depth + streams * tokens
 pathlib.Path("llama.log").write_text("a log")
 second = {seconds!r}[key]
-print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |")
-print(f"| {{depth}} | {{tokens}} | {{streams}} | 0 | 9.0 | 99.0 | {{second * tokens:.3f}} | {{streams / second:.2f}} | 9.0 | 99.0 |")
+print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |", file=sys.stderr)
+print(f"| {{depth}} | {{tokens}} | {{streams}} | 0 | 9.0 | 99.0 | {{second * tokens:.3f}} | {{streams / second:.2f}} | 9.0 | 99.0 |",
+      file=sys.stderr)
 """)
 
 

@@ -80,7 +80,7 @@ def seconds_per_token(output, tokens):
 
 
 def batch_tokens_per_s(output, streams):
-    """Of the table that llama-batched-bench prints: | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | ..."""
+    """Of the table that llama-batched-bench prints, ik_llama.cpp's as errors: | PP | TG | B | N_KV | T_PP s | S_PP t/s | T_TG s | S_TG t/s | ..."""
     for line in output.splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
         if len(cells) >= 8 and cells[2] == str(streams):
@@ -88,7 +88,7 @@ def batch_tokens_per_s(output, streams):
     raise PeerFailed(f"its output has no line of {streams} streams")
 
 
-def output_of(command, cwd=None):
+def ran(command, cwd=None):
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
     except OSError as error:
@@ -96,7 +96,7 @@ def output_of(command, cwd=None):
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
         raise PeerFailed(f"exit status {done.returncode}, it said: {said}")
-    return done.stdout
+    return done
 
 
 class LlamaBench:
@@ -143,7 +143,8 @@ class LlamaBench:
                    "-ctk", variant.cache, "-ctv", variant.cache, "-c", row.depth + row.streams * DECODE_TOKENS,
                    "-npp", row.depth, "-ntg", DECODE_TOKENS, "-npl", row.streams, "-pps", *repacked]
         with tempfile.TemporaryDirectory(prefix="folio-peer-") as scratch:  # it leaves its log where it runs
-            return batch_tokens_per_s(output_of([str(part) for part in command], cwd=scratch), row.streams)
+            done = ran([str(part) for part in command], cwd=scratch)
+        return batch_tokens_per_s(done.stdout + done.stderr, row.streams)
 
     def _measure(self, shape, variant, flags, tokens, repetitions):
         model = gguf_models.path_of(self.directory, shape, variant.format)
@@ -151,5 +152,5 @@ class LlamaBench:
                    "-ctv", variant.cache, "-r", repetitions, "-o", "json", *flags, *variant.flags]
         command = tuple(map(str, command))
         if command not in self._seconds:
-            self._seconds[command], self.build = seconds_per_token(output_of(command), tokens)
+            self._seconds[command], self.build = seconds_per_token(ran(command).stdout, tokens)
         return self._seconds[command]

@@ -76,27 +76,29 @@ FOLIO_INLINE IntReg DotBytes(IntReg sums, BitReg u, uint32_t x) {
 }
 #endif
 
-// Sums over up to eight quads of unsigned weights below 16; Widen has them as 32 bits.
+// Sums over up to eight quads of unsigned weights below 16, and what was summed before.
 #if defined(__AVX2__) && !defined(__AVX512VNNI__)
 // 16-bit lanes: 8 * 2 * 15 * 127 < 2^15.
 struct NibbleSums {
   IntVec pairs;
 };
+FOLIO_INLINE NibbleSums BeginNibbles(IntVec /*before*/) { return {}; }
 FOLIO_INLINE NibbleSums AddNibbles(NibbleSums sums, BitVec u, uint32_t x) {
   return {ForRegs<IntVec>(
       [&](int i) { return AddLanes16(sums.pairs.r[i], MultiplyBytes(u.r[i], SplatWord(x))); })};
 }
-FOLIO_INLINE IntVec Widen(NibbleSums sums) {
-  return ForRegs<IntVec>([&](int i) { return AddNeighbours(sums.pairs.r[i]); });
+FOLIO_INLINE IntVec EndNibbles(IntVec before, NibbleSums sums) {
+  return ForRegs<IntVec>([&](int i) { return before.r[i] + AddNeighbours(sums.pairs.r[i]); });
 }
 #else
 struct NibbleSums {
   IntVec sums;
 };
+FOLIO_INLINE NibbleSums BeginNibbles(IntVec before) { return {before}; }
 FOLIO_INLINE NibbleSums AddNibbles(NibbleSums sums, BitVec u, uint32_t x) {
   return {ForRegs<IntVec>([&](int i) { return DotBytes(sums.sums.r[i], u.r[i], x); })};
 }
-FOLIO_INLINE IntVec Widen(NibbleSums sums) { return sums.sums; }
+FOLIO_INLINE IntVec EndNibbles(IntVec /*before*/, NibbleSums sums) { return sums.sums; }
 #endif
 
 // Signed weights in [-127, 127] as the instruction set multiplies them; kBias was added to each.

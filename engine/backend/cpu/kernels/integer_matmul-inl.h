@@ -54,7 +54,12 @@ struct Int4Panels {
   template <int kRows, int kVecs>
   static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x,
                                    IntVec (&dots)[kRows][kVecs]) {
-    NibbleSums sums[kRows][kVecs] = {};
+    NibbleSums sums[kRows][kVecs];
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+      for (int v = 0; v < kVecs; ++v) sums[r][v] = BeginNibbles(dots[r][v]);
+    }
 #pragma GCC unroll 1
     for (int step = 0; step < kSpan / 8; ++step) {
       FetchAhead(w);
@@ -75,7 +80,7 @@ struct Int4Panels {
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) dots[r][v] = dots[r][v] + Widen(sums[r][v]);
+      for (int v = 0; v < kVecs; ++v) dots[r][v] = EndNibbles(dots[r][v], sums[r][v]);
     }
   }
 };
