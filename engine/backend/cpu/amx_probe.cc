@@ -1,10 +1,13 @@
 #include "engine/backend/cpu/amx_probe.h"
 
+#if defined(__x86_64__)
 #include <cpuid.h>
-#include <setjmp.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
+
+#include <setjmp.h>
+#include <signal.h>
 
 #include <array>
 #include <cstddef>
@@ -14,6 +17,7 @@
 namespace folio {
 namespace {
 
+#if defined(__x86_64__)
 using cpu::AmxTiles;
 using cpu::kTileRowBytes;
 using cpu::kTileRows;
@@ -68,6 +72,9 @@ AmxState Probe() {
   if (!RunsWithoutFault(MultiplyOnce)) return AmxState::kFaults;
   return ProductIsRight() ? AmxState::kWorks : AmxState::kWrong;
 }
+#else
+AmxState Probe() { return AmxState::kAbsent; }
+#endif
 
 thread_local sigjmp_buf before_fault;
 
