@@ -50,7 +50,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
                   "scale per output and group of inputs, and run on the CPU backend")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "int8", "int4"}));
   app->add_option("--weight-group", engine->weight_group,
-                  "Inputs that share a scale, of int8 and int4 weights: 32, 64 or 128; 0: 32")
+                  "Inputs that share a scale, of int8 and int4 weights: 32, 64 or 128; 0: 128 of "
+                  "int8, 32 of int4")
       ->check(CLI::IsMember({0, 32, 64, 128}));
   app->add_option(
          "--kv-dtype", engine->kv_dtype,

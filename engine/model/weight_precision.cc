@@ -36,7 +36,7 @@ absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int 
     return absl::InvalidArgumentError(absl::StrCat("weight_dtype is '", std::string(name),
                                                    "', must be auto, fp32, bf16, int8 or int4"));
   }
-  if (group == 0) group = 32;
+  if (group == 0) group = name == "int8" ? 128 : 32;
   precision.layers = {name == "int8" ? Codec::kInt8 : Codec::kInt4, group};
   precision.head = {Codec::kInt8, group};
   return precision;

@@ -48,7 +48,8 @@ struct EngineOptions {
   // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
   int page_tokens = 0;
   // fp32, bf16, or integers with a scale per output and group of inputs: int8, int4 (CPU backend
-  // only); auto: as the checkpoint has them. The group is 32, 64 or 128; 0: 32.
+  // only); auto: as the checkpoint has them. The group is 32, 64 or 128; 0: 128 of int8, 32 of
+  // int4.
   std::string weight_dtype = "auto";
   int weight_group = 0;
   // fp32, bf16 or auto: fp32 for fp32 weights, bf16 otherwise.

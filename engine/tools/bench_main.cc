@@ -35,7 +35,8 @@ ABSL_FLAG(
 ABSL_FLAG(int, decode_tokens, 16, "tokens of each measured decode");
 ABSL_FLAG(int, rounds, 3, "repetitions; the median is printed");
 ABSL_FLAG(std::string, weight_dtype, "auto", "auto, fp32, bf16, int8 or int4");
-ABSL_FLAG(int, weight_group, 0, "inputs that share a scale: 32, 64 or 128; 0: 32");
+ABSL_FLAG(int, weight_group, 0,
+          "inputs that share a scale: 32, 64 or 128; 0: 128 of int8, 32 of int4");
 ABSL_FLAG(std::string, kv_dtype, "auto", "auto, fp32, bf16, int8 or int4");
 ABSL_FLAG(bool, json, false, "one JSON object for the run, then one per row");
 

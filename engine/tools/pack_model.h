@@ -11,7 +11,7 @@ namespace folio {
 struct PackModelOptions {
   std::string checkpoint_dir;
   std::string weight_dtype = "int4";  // bf16, int8 or int4
-  int weight_group = 0;               // of integers: 32, 64 or 128; 0: 32
+  int weight_group = 0;               // of integers: 32, 64 or 128; 0: as ParseWeightPrecision
   int num_threads = 1;
   int64_t part_bytes = kPackedPartBytes;
 };

@@ -10,6 +10,7 @@
 
 #include "engine/backend/cpu/cpu_matrix.h"
 #include "engine/backend/cpu/kernels/amx_matmul-inl.h"
+#include "engine/base/scratch_memory.h"
 #include "tests/engine/emulated_tiles.h"
 
 namespace folio::cpu::emulated_amx {
@@ -49,9 +50,9 @@ std::vector<uint16_t> RandomBf16(int64_t size, uint64_t seed) {
 }
 
 // Blocks of block_rows rows are packed as the backend does; `x` [rows][inputs].
-template <typename PackFn, typename MatMulFn>
+template <typename PackFn, typename MatMulFn, typename ScratchFn>
 Floats Multiply(const CpuMatrix& matrix, const Floats& x, int rows, int block_rows, PackFn pack,
-                MatMulFn mat_mul) {
+                MatMulFn mat_mul, ScratchFn scratch_bytes) {
   const int64_t inputs = matrix.cols();
   const int64_t row_words = matrix.num_groups() * matrix.format().x_words();
   std::vector<uint32_t> packed(rows * row_words);
@@ -69,13 +70,18 @@ Floats Multiply(const CpuMatrix& matrix, const Floats& x, int rows, int block_ro
   args.num_rows = rows;
   args.num_outputs = matrix.rows();
   args.y = y.data();
+  ScratchMemory scratch;
+  args.scratch = scratch.Get<std::byte>(scratch_bytes(matrix.format(), args));
   mat_mul(matrix.format(), args);
   return y;
 }
 
+int64_t NoScratch(const PanelFormat&, const MatMulArgs&) { return 0; }
+
 Floats ByTiles(const CpuMatrix& matrix, const Floats& x, int rows) {
   const int block = matrix.format().integers() ? kTileRows : kBf16BlockRows;
-  Floats y = Multiply(matrix, x, rows, block, PackXForTiles, MultiplyTiles<EmulatedTiles>);
+  Floats y = Multiply(matrix, x, rows, block, PackXForTiles, MultiplyTiles<EmulatedTiles>,
+                      ScratchForTiles);
   EXPECT_FALSE(EmulatedTiles::configured()) << "tiles that are not released are saved at every "
                                                "change of threads";
   return y;
@@ -91,7 +97,8 @@ TEST_P(IntegerTiles, HaveTheBitsOfVectors) {
       for (const int rows : {1, kIntegerRows, kIntegerRows + 1, 13, 16, 17, 31, 32, 129, 145}) {
         Floats x = Random(rows * inputs, 2);
         std::fill_n(x.begin(), std::min<int64_t>(group, inputs), 0.0f);
-        const Floats by_vectors = Multiply(*matrix, x, rows, kIntegerRows, PackX, MatMul);
+        const Floats by_vectors =
+            Multiply(*matrix, x, rows, kIntegerRows, PackX, MatMul, NoScratch);
         ASSERT_EQ(ByTiles(*matrix, x, rows), by_vectors)
             << inputs << " inputs, " << outputs << " outputs, " << rows << " rows";
       }
@@ -129,20 +136,26 @@ TEST(Bf16Tiles, AreProductsOfRoundedInputs) {
   }
 }
 
-TEST(Bf16Tiles, ARowHasTheSameBitsAloneAndBesideOthers) {
-  constexpr int64_t kInputs = 300, kOutputs = 70;
-  const auto matrix = Pack(RandomBf16(kOutputs * kInputs, 5), kOutputs, kInputs, {});
+class Bf16TilesOf : public testing::TestWithParam<int64_t> {};
+
+TEST_P(Bf16TilesOf, ARowHasTheSameBitsAloneAndBesideOthers) {
+  const int64_t inputs = GetParam();
+  constexpr int64_t kOutputs = 70;
+  const auto matrix = Pack(RandomBf16(kOutputs * inputs, 5), kOutputs, inputs, {});
   for (const int rows : {2, 16, 17, 40, 64}) {
-    const Floats x = Random(rows * kInputs, 6);
+    const Floats x = Random(rows * inputs, 6);
     const Floats together = ByTiles(*matrix, x, rows);
     for (int row = 0; row < rows; ++row) {
-      const Floats one(x.begin() + row * kInputs, x.begin() + (row + 1) * kInputs);
+      const Floats one(x.begin() + row * inputs, x.begin() + (row + 1) * inputs);
       const Floats of_row(together.begin() + row * kOutputs,
                           together.begin() + (row + 1) * kOutputs);
       ASSERT_EQ(ByTiles(*matrix, one, 1), of_row) << "row " << row << " of " << rows;
     }
   }
 }
+
+// The second has a slice that ends within a tile.
+INSTANTIATE_TEST_SUITE_P(OneSliceAndThree, Bf16TilesOf, testing::Values(300, 4 * kSlicePairs + 38));
 
 TEST(Bf16Tiles, WhatIsNotANumberStaysSo) {
   constexpr int64_t kInputs = 40;

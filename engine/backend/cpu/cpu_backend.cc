@@ -16,6 +16,7 @@
 #include "engine/backend/cpu/kv_writer.h"
 #include "engine/backend/cpu/rope_tables.h"
 #include "engine/base/half.h"
+#include "engine/base/scratch_memory.h"
 #include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/worker_pool.h"
@@ -27,8 +28,6 @@ namespace {
 
 // Rows from which row-wise verbs are worth a parallel loop.
 constexpr int kParallelRows = 8;
-// Weights that stay in the second-level cache while blocks of rows pass over them.
-constexpr int64_t kPanelGroupBytes = 512 << 10;
 
 // Everything about positions that outlives a step, and what a step is prepared with.
 struct AttentionState {
@@ -49,7 +48,7 @@ struct AttentionState {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(Isa isa, int num_threads)
-      : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads) {}
+      : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads), scratch_(num_threads) {}
 
   std::string name() const override {
     const std::string kernels = absl::StrCat("cpu/", IsaName(isa_));
@@ -112,8 +111,9 @@ class CpuBackend final : public Backend {
   const Isa isa_;
   const cpu::Kernels& kernels_;
   WorkerPool pool_;
-  std::vector<uint32_t> packed_x_;
-  std::vector<Sampler> samplers_;  // one per thread
+  ScratchMemory packed_x_;
+  std::vector<ScratchMemory> scratch_;  // by thread
+  std::vector<Sampler> samplers_;       // one per thread
   std::vector<Sample> samples_;
   std::unique_ptr<AttentionState> attention_;
 };
@@ -228,18 +228,18 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
   const auto& matrix = static_cast<const CpuMatrix&>(packed);
   const int64_t inputs = matrix.cols();
   const int64_t row_words = matrix.num_groups() * matrix.format().x_words();
-  packed_x_.resize(std::max<size_t>(packed_x_.size(), num_rows * row_words));
+  auto* const packed_x = packed_x_.Get<uint32_t>(num_rows * row_words);
   const int block = kernels_.block_rows(matrix.format());
   pool_.ParallelFor((num_rows + block - 1) / block, [&](int64_t task, int) {
     const int row = static_cast<int>(task) * block;
     kernels_.pack_x(matrix.format(), x + row * inputs, std::min(block, num_rows - row), inputs,
-                    packed_x_.data() + row * row_words);
+                    packed_x + row * row_words);
   });
   cpu::MatMulArgs args;
   args.panels = matrix.data();
   args.panel_bytes = matrix.panel_bytes();
   args.num_groups = matrix.num_groups();
-  args.x = packed_x_.data();
+  args.x = packed_x;
   args.num_rows = num_rows;
   args.num_outputs = matrix.rows();
   args.bias = bias.empty() ? nullptr : bias.data();
@@ -248,10 +248,13 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
   // One row block: long contiguous streams. Many: groups of panels that stay in the cache.
   const int64_t num_panels = matrix.num_panels();
   const int64_t by_threads = std::max<int64_t>(1, num_panels / (4 * pool_.num_threads()));
-  const int64_t by_cache = std::max<int64_t>(1, kPanelGroupBytes / matrix.panel_bytes());
+  const int64_t by_cache = kernels_.panels_at_once(matrix.format(), matrix.panel_bytes());
   const int64_t group = num_rows <= block ? by_threads : std::min(by_threads, by_cache);
-  pool_.ParallelFor((num_panels + group - 1) / group, [&](int64_t task, int) {
+  args.panel_end = std::min(num_panels, group);
+  const int64_t scratch_bytes = kernels_.matmul_scratch_bytes(matrix.format(), args);
+  pool_.ParallelFor((num_panels + group - 1) / group, [&](int64_t task, int thread) {
     cpu::MatMulArgs part = args;
+    part.scratch = scratch_[thread].Get<std::byte>(scratch_bytes);
     part.panel_begin = task * group;
     part.panel_end = std::min(num_panels, part.panel_begin + group);
     kernels_.matmul(matrix.format(), part);

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "engine/backend/cpu/isa.h"
 #include "engine/backend/cpu/panel_format.h"
@@ -21,6 +23,7 @@ inline constexpr int kMultiplyAddChains = 12;
 //   x       blocks of block_rows(format) rows packed by pack_x; that of row r starts at
 //           x + r * num_groups * format.x_words()
 //   y       [num_rows][num_outputs]; bias may be null
+//   scratch matmul_scratch_bytes of the kernels, aligned to 64; what lies there is of no meaning
 struct MatMulArgs {
   const std::byte* panels = nullptr;
   int64_t panel_bytes = 0;
@@ -33,6 +36,7 @@ struct MatMulArgs {
   const float* bias = nullptr;
   bool add = false;
   float* y = nullptr;
+  std::byte* scratch = nullptr;
 };
 
 // One page of keys and values against up to kQueryRows queries, folded into their running softmax.
@@ -90,6 +94,15 @@ struct Kernels {
     if (format.integers()) return integer_matmul_rows;
     return format.codec == PanelFormat::Codec::kBf16 ? bf16_matmul_rows : matmul_rows;
   }
+  // Bytes of panels that are to meet all rows before the next ones do, and how many of a panel meet
+  // them at a time if it is of bf16.
+  int64_t panel_group_bytes = 512 << 10;
+  int64_t bf16_slice_bytes = std::numeric_limits<int64_t>::max();
+  int64_t panels_at_once(const PanelFormat& format, int64_t panel_bytes) const {
+    const bool in_slices = format.codec == PanelFormat::Codec::kBf16;
+    const int64_t at_once = in_slices ? std::min(panel_bytes, bf16_slice_bytes) : panel_bytes;
+    return std::max<int64_t>(1, panel_group_bytes / at_once);
+  }
   // Packs one block of num_rows <= block_rows rows, x [num_rows][inputs], for weights of `format`,
   // into num_rows * num_groups * x_words words. For integers every group of a row is rounded to
   // 8 bits: nearest, ties to even, of x * (127 / max |x|), which their scale, max |x| / 127,
@@ -99,6 +112,7 @@ struct Kernels {
   // Weight bytes are read once per block of rows; 2 * inputs * outputs FLOPs per row. Of integers:
   //   y[o] = sum over groups of float(sum of x[i] * w[o][i], exact) * (w_scale[o] * x_scale)
   void (*matmul)(const PanelFormat& format, const MatMulArgs& args) = nullptr;
+  int64_t (*matmul_scratch_bytes)(const PanelFormat& format, const MatMulArgs& args) = nullptr;
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
   // The same of a page whose numbers have `bits`. With q' = q * k_scales and p' = the weights of

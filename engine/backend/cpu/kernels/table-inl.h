@@ -25,6 +25,7 @@ const Kernels& Table() {
         .integer_matmul_rows = kIntegerRows,
         .pack_x = PackX,
         .matmul = MatMul,
+        .matmul_scratch_bytes = [](const PanelFormat&, const MatMulArgs&) -> int64_t { return 0; },
         .attend_page = AttendPage,
         .attend_sealed_page = AttendSealedPage,
         .score_chunks = ScoreChunks,

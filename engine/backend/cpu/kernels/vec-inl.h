@@ -57,6 +57,8 @@ constexpr bool kNativeBf16 = false;
 FOLIO_INLINE void Fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
 // The same of a stream of weights; the processor's own prefetch stops at page borders.
 FOLIO_INLINE void FetchAhead(const std::byte* stream) { Fetch(stream + (12 << 10)); }
+// A line that is about to be written.
+FOLIO_INLINE void FetchToWrite(float* line) { __builtin_prefetch(line, 1, 3); }
 
 constexpr int kLanes = kRegBytes / 4;
 constexpr int kRegs = 16 / kLanes;
