@@ -86,15 +86,6 @@ class Documents:
                 rates[name].append(self.ask(name, strategy)[2])
         return max(rates["disk"]) / max(rates["memory"])
 
-    def read_rate(self, strategy):
-        """Bytes per second that come from disk while an answer is made."""
-        before, started = self.disk_reads(), time.monotonic()
-        self.ask("disk", strategy)
-        return (self.disk_reads() - before) / (time.monotonic() - started)
-
-    def disk_reads(self):
-        return self.servers["disk"].metrics()["folio_kv_disk_read_bytes_total"]
-
     def resident_faults(self):
         status = pathlib.Path(f"/proc/{self.servers['disk'].process.pid}/status").read_text()
         resident = int(status.split("VmHWM:")[1].split()[0]) << 10

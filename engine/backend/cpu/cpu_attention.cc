@@ -8,7 +8,7 @@
 
 namespace folio {
 
-using cpu::kQueryRows;
+using cpu::kPageRows;
 using Distance = AttentionStage::Distance;
 using Keys = AttentionStage::Keys;
 
@@ -95,7 +95,7 @@ void AttentionWorker::LoadQueries(const float* qkv) {
   const int num_queries = block_.num_rows * group_;
   scaled_.assign(static_cast<size_t>(num_queries) * dim_, 0.0f);
   states_.resize(static_cast<size_t>(num_queries) * (dim_ + 2));
-  rotated_.assign(static_cast<size_t>(kQueryRows) * dim_, 0.0f);
+  rotated_.assign(static_cast<size_t>(kPageRows) * dim_, 0.0f);
   const float scale = context_->Scale(*context_->rope);
   for (int row = 0; row < block_.num_rows; ++row) {
     const float row_scale = scale * EntropyFactor(plan(), Position(row), block_.layer);
@@ -190,8 +190,8 @@ void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits)
   args.dim = dim_;
   args.q = rotated_.data();
   args.biased = !context_->setup->alibi_slopes.empty();
-  for (size_t first = 0; first < visits.size(); first += kQueryRows) {
-    args.num_rows = static_cast<int>(std::min<size_t>(kQueryRows, visits.size() - first));
+  for (size_t first = 0; first < visits.size(); first += kPageRows) {
+    args.num_rows = static_cast<int>(std::min<size_t>(kPageRows, visits.size() - first));
     for (int r = 0; r < args.num_rows; ++r) {
       const Visit& visit = visits[first + r];
       const float* q = &turned_[int64_t{visit.query} * dim_];

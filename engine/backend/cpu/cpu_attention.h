@@ -178,7 +178,7 @@ class AttentionWorker {
   std::vector<float> scaled_;   // [queries][dim] scaled, not rotated
   std::vector<float> turned_;   // [queries][dim] scaled, rotated as the stage wants
   std::vector<float> states_;   // [queries][dim + 2]
-  std::vector<float> rotated_;  // [kQueryRows][dim]
+  std::vector<float> rotated_;  // [kPageRows][dim]
   std::vector<int64_t> ends_;   // [rows] candidates of each row
   std::vector<Visit> visits_;
   std::vector<ChosenChunk> chosen_;

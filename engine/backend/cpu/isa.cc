@@ -67,7 +67,7 @@ bool CpuSupports(Isa isa) {
     case Isa::kAvx512Bf16:
       return vnni && HasAvx512Bf16();
     case Isa::kAmx:
-      return vnni && ProbeAmx() == AmxState::kWorks;
+      return vnni && HasAvx512Bf16() && ProbeAmx() == AmxState::kWorks;
   }
 #endif
   return isa == Isa::kPortable;

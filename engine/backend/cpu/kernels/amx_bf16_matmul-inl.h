@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "engine/backend/cpu/kernels/amx_bf16-inl.h"
 #include "engine/backend/cpu/kernels/amx_tiles.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
@@ -14,27 +15,11 @@ namespace {
 
 // Rows of a block: two tiles of them meet the two of a panel, four products for four loads.
 constexpr int kBf16BlockRows = 2 * kTileRows;
-// Pairs of inputs that one product takes.
-constexpr int kTilePairs = kTileRows;
 constexpr int kPairWords = kPanel;  // of a panel
 // Pairs of a slice. All rows meet a slice of some panels, which stays in the second-level cache,
 // before the next one.
 constexpr int64_t kSlicePairs = 1024;
 constexpr int64_t kBf16SliceBytes = kSlicePairs * kPairWords * 4;
-
-// bf16 of 16 numbers, to the nearest, ties to even.
-FOLIO_INLINE void StoreBf16(std::byte* out, Vec x) {
-  using Shorts = uint16_t __attribute__((vector_size(kRegBytes / 2)));
-#pragma GCC unroll 4
-  for (int i = 0; i < kRegs; ++i) {
-    const BitReg bits = (BitReg)x.r[i];
-    const BitReg rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    // What is not a number stays so.
-    const BitReg kept = (BitReg)(x.r[i] == x.r[i] ? rounded : BitReg{} + 0x7fc0u);
-    const Shorts shorts = __builtin_convertvector(kept, Shorts);
-    std::memcpy(out + i * sizeof(shorts), &shorts, sizeof(shorts));
-  }
-}
 
 // A block of rows lies as [num_pairs / 16][rows][16] pairs, then [rows][num_pairs % 16].
 void PackBf16Tiles(const float* x, int rows, int64_t inputs, uint32_t* packed) {

@@ -151,6 +151,10 @@ void AddBias(float* scores, int page_tokens, float offset, float slope) {
 // Hides the tokens outside [lo, hi) of one row; returns its new maximum.
 float MaskScores(float* scores, int page_tokens, int lo, int hi, float max) {
   Vec page_max = Splat(max);
+  if (lo <= 0 && hi >= page_tokens) {
+    for (int t = 0; t < page_tokens; t += kTileTokens) page_max = Max(page_max, Load(scores + t));
+    return HorizontalMax(page_max);
+  }
   for (int t = 0; t < page_tokens; t += kTileTokens) {
     const Vec s = MaskOutside(Load(scores + t), t, lo, hi);
     Store(scores + t, s);
@@ -180,16 +184,17 @@ struct PageFold {
   int end = 0;
 };
 
-// Turns the scores of kRows rows into weights, in place, and updates maxima and sums.
-template <typename Cache, int kRows>
+// Turns the scores of up to 16 rows into weights, in place, and updates maxima and sums. Calls
+// `between` between rows.
+template <typename Cache, typename Between>
 FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
-                                 float (&p)[kRows][kWeightStride]) {
+                                 int rows, float (*p)[kWeightStride], Between between) {
   const int dim = args.dim;
   alignas(64) float change[16] = {};
-  float max[kMaxRows];
+  float max[16];
   PageFold fold;
   fold.begin = page_tokens;
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < rows; ++r) {
     const float old_max = args.state[first_row + r][dim];
     if (args.biased) {
       AddBias(p[r], page_tokens, args.bias[first_row + r], args.bias_slope[first_row + r]);
@@ -200,10 +205,11 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
     fold.end = std::max(fold.end, args.hi[first_row + r]);
   }
   Store(fold.factors, Exp(Load(change)));
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < rows; ++r) {
     float* state = args.state[first_row + r];
     state[dim] = max[r];
     state[dim + 1] = state[dim + 1] * fold.factors[r] + Weigh<Cache>(p[r], page_tokens, max[r]);
+    between();
   }
   return fold;
 }
@@ -216,7 +222,7 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   // Only the first rows of a page fetch what comes next.
   ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
                            page_tokens / kTileTokens, q, p[0], kWeightStride);
-  const PageFold fold = FoldScores<Cache, kRows>(page_tokens, args, first_row, p);
+  const PageFold fold = FoldScores<Cache>(page_tokens, args, first_row, kRows, p, [] {});
   const Operands<Cache, kRows> weights(p[0], kWeightStride, page_tokens);
   AddValues<Cache, kRows>(args, first_row == 0 ? args.next_v : args.v, first_row, 0, fold.begin,
                           fold.end, weights, fold.factors);
@@ -234,127 +240,6 @@ void AttendPageOf(int page_tokens, const AttendPageArgs& args, int row = 0) {
 void AttendPage(DType dtype, int page_tokens, const AttendPageArgs& args) {
   if (dtype == DType::kBf16) return AttendPageOf<Bf16Cache>(page_tokens, args);
   AttendPageOf<F32Cache>(page_tokens, args);
-}
-
-// Two lines of a tile as fp32: dimensions d and d + 1 of its 16 keys or summaries.
-template <DType kType>
-FOLIO_INLINE std::pair<Vec, Vec> LoadTileLines(const std::byte* tile, int d) {
-  if constexpr (kType == DType::kBf16) {
-    const BitVec pairs = LoadBits(tile + d * 2 * kTileTokens);
-    return {LowBf16(pairs), HighBf16(pairs)};
-  } else {
-    const auto* line = reinterpret_cast<const float*>(tile) + d * kTileTokens;
-    return {Load(line), Load(line + kTileTokens)};
-  }
-}
-
-// Scores that choose chunks and tokens. In fp32 also where there are bf16 products: those round the
-// query, and a query's few best chunks then depend on the CPU. Even and odd dimensions are summed
-// apart: one tile is one chain of additions, whose latency is what it takes.
-template <DType kType, int kRows>
-FOLIO_INLINE void ScoreTileRows(const std::byte* tile, const std::byte* next, int dim,
-                                const float* q, float* out, int64_t out_stride = kTileTokens) {
-  constexpr int kLineBytes = kTileTokens * (kType == DType::kBf16 ? 2 : 4);
-  Vec even[kRows] = {};
-  Vec odd[kRows] = {};
-  for (int d = 0; d < dim; d += 2) {
-    Fetch(next + d * kLineBytes);
-    if constexpr (kType == DType::kF32) Fetch(next + (d + 1) * kLineBytes);
-    const auto [first, second] = LoadTileLines<kType>(tile, d);
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      even[r] = Fma(first, q[r * dim + d], even[r]);
-      odd[r] = Fma(second, q[r * dim + d + 1], odd[r]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) Store(out + r * out_stride, even[r] + odd[r]);
-}
-
-// Each row has two sums.
-template <DType kType, int kRows = (kSums + 1) / 2>
-void ScoreChunkRows(ScoreChunksArgs* args, int row) {
-  for (; row + kRows <= args->num_rows; row += kRows) {
-    ScoreTileRows<kType, kRows>(args->tile, row == 0 ? args->next : args->tile, args->dim,
-                                args->q + row * args->dim, &args->scores[row * kTileTokens]);
-  }
-  if constexpr (kRows > 1) ScoreChunkRows<kType, kRows / 2>(args, row);
-}
-
-void ScoreChunks(ScoreChunksArgs* args) {
-  if (args->dtype == DType::kBf16) {
-    ScoreChunkRows<DType::kBf16>(args, 0);
-  } else {
-    ScoreChunkRows<DType::kF32>(args, 0);
-  }
-  for (int r = 0; r < args->num_rows; ++r) {
-    args->above[r] = LanesAbove(Load(&args->scores[r * kTileTokens]), args->thresholds[r]);
-  }
-}
-
-template <DType kType, int kRows = (kSums + 1) / 2>
-void ScorePageRows(const std::byte* keys, int page_tokens, int dim, const float* q, int num_rows,
-                   float* out, int64_t out_stride) {
-  constexpr int kBytes = kType == DType::kBf16 ? 2 : 4;
-  int row = 0;
-  for (; row + kRows <= num_rows; row += kRows) {
-    for (int t = 0; t < page_tokens; t += kTileTokens) {
-      const std::byte* tile = keys + int64_t{t} * dim * kBytes;
-      ScoreTileRows<kType, kRows>(tile, tile, dim, q + row * dim, out + row * out_stride + t,
-                                  out_stride);
-    }
-  }
-  if constexpr (kRows > 1) {
-    ScorePageRows<kType, kRows / 2>(keys, page_tokens, dim, q + row * dim, num_rows - row,
-                                    out + row * out_stride, out_stride);
-  }
-}
-
-void ScorePage(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,
-               int num_rows, float* out, int64_t out_stride) {
-  if (dtype == DType::kBf16) {
-    return ScorePageRows<DType::kBf16>(keys, page_tokens, dim, q, num_rows, out, out_stride);
-  }
-  ScorePageRows<DType::kF32>(keys, page_tokens, dim, q, num_rows, out, out_stride);
-}
-
-void ScoreTile(DType dtype, const std::byte* tile, int dim, const float* q, float* out) {
-  if (dtype == DType::kBf16) return ScoreTileRows<DType::kBf16, 1>(tile, tile, dim, q, out);
-  ScoreTileRows<DType::kF32, 1>(tile, tile, dim, q, out);
-}
-
-void AddWeightedKeys(DType dtype, const std::byte* tile, int dim, const float* weights,
-                     float* out) {
-  const Vec w = Load(weights);
-  if (dtype == DType::kBf16) {
-    for (int d = 0; d < dim; d += 2) {
-      const BitVec keys = LoadBits(tile + d * 32);
-      out[d] += HorizontalSum(LowBf16(keys) * w);
-      out[d + 1] += HorizontalSum(HighBf16(keys) * w);
-    }
-    return;
-  }
-  for (int d = 0; d < dim; ++d) {
-    out[d] += HorizontalSum(Load(reinterpret_cast<const float*>(tile) + d * 16) * w);
-  }
-}
-
-// Values of tokens t and t + 1 lie as dimensions d and d + 1 of keys do.
-void AddWeightedValues(DType dtype, const std::byte* values, int page_tokens, int dim,
-                       const float* weights, float* out) {
-  for (int d = 0; d < dim; d += kTileTokens) {
-    Vec sum = Load(out + d);
-    for (int t = 0; t < page_tokens; t += 2) {
-      if (dtype == DType::kBf16) {
-        const BitVec pairs = LoadBits(values + (int64_t{t} / 2 * dim + d) * 4);
-        sum = Fma(HighBf16(pairs), weights[t + 1], Fma(LowBf16(pairs), weights[t], sum));
-      } else {
-        const auto* line = reinterpret_cast<const float*>(values) + int64_t{t} * dim + d;
-        sum = Fma(Load(line + dim), weights[t + 1], Fma(Load(line), weights[t], sum));
-      }
-    }
-    Store(out + d, sum);
-  }
 }
 
 }  // namespace

@@ -13,8 +13,10 @@
 
 namespace folio::cpu {
 
-// Rows of queries that share one load of a key or value.
+// Rows of queries that are scored with one load of a summary or key, and that read one page in a
+// call.
 inline constexpr int kQueryRows = 8;
+inline constexpr int kPageRows = 64;
 
 inline constexpr int kMultiplyAddChains = 12;
 
@@ -39,7 +41,7 @@ struct MatMulArgs {
   std::byte* scratch = nullptr;
 };
 
-// One page of keys and values against up to kQueryRows queries, folded into their running softmax.
+// One page of keys and values against up to kPageRows queries, folded into their running softmax.
 //   k, v    one slice, layout in kv_types.h
 //   q       [num_rows][dim]: rotated for this page, scaled
 //   state   per row: [dim] weighted values, then max, then sum
@@ -56,13 +58,13 @@ struct AttendPageArgs {
   int dim = 0;
   int num_rows = 0;
   const float* q = nullptr;
-  std::array<int, kQueryRows> lo;
-  std::array<int, kQueryRows> hi;
-  std::array<float*, kQueryRows> state;
+  std::array<int, kPageRows> lo;
+  std::array<int, kPageRows> hi;
+  std::array<float*, kPageRows> state;
   // Per row, if biased: bias + bias_slope * token is added to the score of a token of the page.
   bool biased = false;
-  std::array<float, kQueryRows> bias;
-  std::array<float, kQueryRows> bias_slope;
+  std::array<float, kPageRows> bias;
+  std::array<float, kPageRows> bias_slope;
 };
 
 // Summaries of 16 chunks, a tile that lies as 16 keys do, against up to kQueryRows queries.

@@ -9,10 +9,11 @@
 #include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/meter-inl.h"
 #include "engine/backend/cpu/kernels/rotate-inl.h"
+#include "engine/backend/cpu/kernels/scores-inl.h"
 #include "engine/backend/cpu/kernels/sealed_attention-inl.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 #if defined(__AMX_TILE__)
-#include "engine/backend/cpu/kernels/amx_matmul-inl.h"
+#include "engine/backend/cpu/kernels/amx_table-inl.h"
 #endif
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
