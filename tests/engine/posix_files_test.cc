@@ -1,9 +1,12 @@
 #include "engine/store/posix_files.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -80,6 +83,45 @@ TEST_F(PosixFilesTest, ReadingBehindTheEndIsDataLoss) {
   const StoredFile::Piece pieces[] = {{to, 5}, {to + 5, 6}};
   EXPECT_EQ((*file)->Read(0, pieces).code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE((*file)->Read(0, {pieces, 1}).ok());
+}
+
+// Large reads of whole blocks go past the system's cache, where the file system can.
+TEST_F(PosixFilesTest, LargeReadsHaveTheBytesOfTheFileCachedOrNot) {
+  constexpr size_t kBlock = 4096, kBlocks = 200;
+  std::string text;
+  for (size_t n = 0; text.size() < kBlocks * kBlock + 100; ++n) text += std::to_string(n * 7919);
+  ASSERT_TRUE(Write("file", text).ok());
+  const auto file = files_->Open("file");
+  ASSERT_TRUE(file.ok());
+  struct Block {
+    alignas(kBlock) std::array<std::byte, kBlock> bytes;
+  };
+  for (const bool cached : {true, false}) {
+    for (const size_t first : {size_t{0}, size_t{3}}) {
+      if (!cached) {
+        const int fd = open((directory_ + "/file").c_str(), O_RDONLY);
+        ASSERT_EQ(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+        close(fd);
+      }
+      const size_t count = kBlocks - first;
+      const auto blocks = std::make_unique<Block[]>(count);
+      // In another order in memory than in the file.
+      std::vector<StoredFile::Piece> pieces;
+      for (size_t n = 0; n < count; ++n) {
+        pieces.push_back({blocks[count - 1 - n].bytes.data(), kBlock});
+      }
+      const absl::Status read = (*file)->Read(static_cast<int64_t>(first * kBlock), pieces);
+      ASSERT_TRUE(read.ok()) << read;
+      for (size_t n = 0; n < count; ++n) {
+        ASSERT_EQ(std::memcmp(pieces[n].to, &text[(first + n) * kBlock], kBlock), 0)
+            << "block " << first + n;
+      }
+      // One block more than there is.
+      pieces.push_back({blocks[0].bytes.data(), kBlock});
+      EXPECT_EQ((*file)->Read(static_cast<int64_t>(first * kBlock), pieces).code(),
+                absl::StatusCode::kDataLoss);
+    }
+  }
 }
 
 TEST_F(PosixFilesTest, NamesAreListedRenamedAndRemoved) {
