@@ -88,7 +88,7 @@ void MultiplyTileBlock(const TileSlice& slice, int64_t panel, float* sums, int64
                        LastTiles* last) {
   const std::byte* w = slice.w + panel * slice.panel_bytes;
   float* y = slice.y;
-  const float* const y_end = y + slice.rows * slice.y_stride;
+  const float* const y_end = y == nullptr ? y : y + slice.rows * slice.y_stride;
   const int64_t half = kTileRows * (sums_stride / 4);
   if (slice.first) {
     Tiles::template Zero<0>();
