@@ -24,6 +24,7 @@ TEST(ParseWeightPrecision, Names) {
     EXPECT_EQ(ParseWeightPrecision("bf16", 0, given)->name(), "bf16");
     EXPECT_EQ(ParseWeightPrecision("fp32", 0, given)->name(), "fp32");
     EXPECT_EQ(ParseWeightPrecision("int8", 0, given)->name(), "int8/128");
+    EXPECT_EQ(ParseWeightPrecision("int4", 0, given)->name(), "int4/32");
     EXPECT_EQ(ParseWeightPrecision("int4", 128, given)->name(), "int4/128");
     EXPECT_EQ(ParseWeightPrecision("int4", 64, given)->dtype, given);
   }

@@ -4,8 +4,7 @@
 
 namespace folio {
 
-// Instruction sets that kernels are built for, each including those before it. Only kAmx is without
-// kAvx512Bf16: processors with a matrix unit multiply bf16 vectors faster in fp32.
+// Instruction sets that kernels are built for, each including those before it.
 enum class Isa : uint8_t {
   kPortable,    // whatever the compiler's baseline has
   kAvx2,        // AVX2, FMA, F16C
