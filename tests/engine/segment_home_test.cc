@@ -171,6 +171,7 @@ TEST_F(SegmentHomeTest, AFileGoesWithItsLastPage) {
 
 TEST_F(SegmentHomeTest, AFullFileIsGivenToTheStoreOnce) {
   for (FrameId frame = 0; frame < SegmentHome::kPages - 1; ++frame) Write(frame, 1);
+  WaitForWrites();  // the file is made by the first of them
   files_.refuses_to_create = true;
   Write(100, 2);
   WaitForWrites();
