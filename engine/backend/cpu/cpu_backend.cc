@@ -102,6 +102,12 @@ class CpuBackend final : public Backend {
   void SampleTokens(const StepBatch& batch, const float* logits, int vocab_size) override;
 
  private:
+  // Rows and panels of a product that a thread takes at a time.
+  struct MatMulShare {
+    int num_rows;
+    int64_t num_panels;
+  };
+  MatMulShare ShareOf(const CpuMatrix& matrix, int num_rows) const;
   void ForRows(int num_rows, const std::function<void(int)>& body);
   void PrepareStep(const StepBatch& batch);
   // The tables of `rotary` with every rotation that a row of the slice may need.
@@ -245,20 +251,34 @@ void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows
   args.bias = bias.empty() ? nullptr : bias.data();
   args.add = output == Output::kAdd;
   args.y = y;
-  // One row block: long contiguous streams. Many: groups of panels that stay in the cache.
-  const int64_t num_panels = matrix.num_panels();
-  const int64_t by_threads = std::max<int64_t>(1, num_panels / (4 * pool_.num_threads()));
-  const int64_t by_cache = kernels_.panels_at_once(matrix.format(), matrix.panel_bytes());
-  const int64_t group = num_rows <= block ? by_threads : std::min(by_threads, by_cache);
-  args.panel_end = std::min(num_panels, group);
+  const MatMulShare share = ShareOf(matrix, num_rows);
+  args.num_rows = share.num_rows;
+  args.panel_end = share.num_panels;
   const int64_t scratch_bytes = kernels_.matmul_scratch_bytes(matrix.format(), args);
-  pool_.ParallelFor((num_panels + group - 1) / group, [&](int64_t task, int thread) {
+  const int64_t num_panels = matrix.num_panels();
+  const int64_t shares_of_panels = (num_panels + share.num_panels - 1) / share.num_panels;
+  const int64_t shares_of_rows = (num_rows + share.num_rows - 1) / share.num_rows;
+  pool_.ParallelFor(shares_of_rows * shares_of_panels, [&](int64_t task, int thread) {
+    const int row = static_cast<int>(task / shares_of_panels) * share.num_rows;
     cpu::MatMulArgs part = args;
+    part.x = packed_x + row * row_words;
+    part.y = y + row * matrix.rows();
+    part.num_rows = std::min(share.num_rows, num_rows - row);
     part.scratch = scratch_[thread].Get<std::byte>(scratch_bytes);
-    part.panel_begin = task * group;
-    part.panel_end = std::min(num_panels, part.panel_begin + group);
+    part.panel_begin = task % shares_of_panels * share.num_panels;
+    part.panel_end = std::min(num_panels, part.panel_begin + share.num_panels);
     kernels_.matmul(matrix.format(), part);
   });
+}
+
+// One block of rows: long contiguous streams. Many: what meets stays in a cache.
+CpuBackend::MatMulShare CpuBackend::ShareOf(const CpuMatrix& matrix, int num_rows) const {
+  const int64_t by_threads = std::max<int64_t>(1, matrix.num_panels() / (4 * pool_.num_threads()));
+  if (num_rows <= kernels_.block_rows(matrix.format())) return {num_rows, by_threads};
+  const int rows = kernels_.rows_at_once(matrix.format());
+  if (rows > 0) return {std::min(rows, num_rows), by_threads};
+  const int64_t by_cache = kernels_.panel_bytes_at_once / matrix.panel_bytes();
+  return {num_rows, std::clamp<int64_t>(by_cache, 1, by_threads)};
 }
 
 RopeTables* CpuBackend::GrownTables(const SequenceSlice& slice, const Rotary& rotary) {

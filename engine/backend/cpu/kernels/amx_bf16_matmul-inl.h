@@ -16,10 +16,9 @@ namespace {
 // Rows of a block: two tiles of them meet the two of a panel, four products for four loads.
 constexpr int kBf16BlockRows = 2 * kTileRows;
 constexpr int kPairWords = kPanel;  // of a panel
-// Pairs of a slice. All rows meet a slice of some panels, which stays in the second-level cache,
-// before the next one.
+// Pairs of a slice of the inputs: the rows at a time meet it in all panels before the next one.
 constexpr int64_t kSlicePairs = 1024;
-constexpr int64_t kBf16SliceBytes = kSlicePairs * kPairWords * 4;
+constexpr int kBf16RowsAtOnce = (1 << 20) / (kSlicePairs * 4);
 
 // A block of rows lies as [num_pairs / 16][rows][16] pairs, then [rows][num_pairs % 16].
 void PackBf16Tiles(const float* x, int rows, int64_t inputs, uint32_t* packed) {
@@ -68,28 +67,26 @@ void AddTilePairs(const void* x, const void* w) {
   }
 }
 
-// A slice of the inputs of some rows and panels.
+// A block of rows with a slice of the inputs of a panel.
 struct TileSlice {
   const uint32_t* x = nullptr;  // of the block of rows
   int rows = 0;
-  const std::byte* w = nullptr;  // of the first panel
-  int64_t panel_bytes = 0;
+  const std::byte* w = nullptr;
   int64_t pairs = 0;
-  bool first = false;   // sums begin with zero, else with what is there
-  bool stream = false;  // the weights are not in the cache yet
-  // Where the sums of the first panel go after this slice, or null.
+  bool first = false;      // sums begin with zero, else with what is there
+  float* sums = nullptr;   // [rows][outputs of the panel]
+  // Fetched into the cache on the way: what comes after this slice, so many bytes for each product,
+  // and the lines where the sums go, if not null.
+  const std::byte* next = nullptr;
+  int64_t next_step = 0;
   float* y = nullptr;
   int64_t y_stride = 0;
 };
 
-// `sums`: [rows][sums_stride bytes] of the panel's outputs.
 template <typename Tiles, bool kSecondHalf>
-void MultiplyTileBlock(const TileSlice& slice, int64_t panel, float* sums, int64_t sums_stride,
-                       LastTiles* last) {
-  const std::byte* w = slice.w + panel * slice.panel_bytes;
-  float* y = slice.y;
-  const float* const y_end = y == nullptr ? y : y + slice.rows * slice.y_stride;
-  const int64_t half = kTileRows * (sums_stride / 4);
+void MultiplyTileBlock(const TileSlice& slice, LastTiles* last) {
+  constexpr int64_t kSumsStride = kPanel * 4;
+  float* const sums = slice.sums;
   if (slice.first) {
     Tiles::template Zero<0>();
     Tiles::template Zero<1>();
@@ -98,21 +95,24 @@ void MultiplyTileBlock(const TileSlice& slice, int64_t panel, float* sums, int64
       Tiles::template Zero<3>();
     }
   } else {
-    Tiles::template Load<0>(sums, sums_stride);
-    Tiles::template Load<1>(sums + 16, sums_stride);
+    Tiles::template Load<0>(sums, kSumsStride);
+    Tiles::template Load<1>(sums + 16, kSumsStride);
     if constexpr (kSecondHalf) {
-      Tiles::template Load<2>(sums + half, sums_stride);
-      Tiles::template Load<3>(sums + half + 16, sums_stride);
+      Tiles::template Load<2>(sums + kTileRows * kPanel, kSumsStride);
+      Tiles::template Load<3>(sums + kTileRows * kPanel + 16, kSumsStride);
     }
   }
   const uint32_t* x = slice.x;
+  const std::byte* w = slice.w;
+  const std::byte* next = slice.next;
+  float* y = slice.y;
+  const float* const y_end = y == nullptr ? y : y + slice.rows * slice.y_stride;
   for (int64_t pair = 0; pair + kTilePairs <= slice.pairs; pair += kTilePairs) {
-    if (slice.stream) {
-      for (int line = 0; line < kTilePairs * kPairWords * 4; line += 64) FetchAhead(w + line);
-    }
+    for (int64_t line = 0; line < slice.next_step; line += 64) Fetch(next + line);
+    next += slice.next_step;
     if (y < y_end) {
-      FetchToWrite(y + panel * kPanel);
-      FetchToWrite(y + panel * kPanel + 16);
+      FetchToWrite(y);
+      FetchToWrite(y + 16);
       y += slice.y_stride;
     }
     AddTilePairs<Tiles, kSecondHalf>(x, w);
@@ -124,11 +124,11 @@ void MultiplyTileBlock(const TileSlice& slice, int64_t panel, float* sums, int64
     std::memcpy(last->w, w, left * kPairWords * 4);
     AddTilePairs<Tiles, kSecondHalf>(last->x, last->w);
   }
-  Tiles::template Store<0>(sums, sums_stride);
-  Tiles::template Store<1>(sums + 16, sums_stride);
+  Tiles::template Store<0>(sums, kSumsStride);
+  Tiles::template Store<1>(sums + 16, kSumsStride);
   if constexpr (kSecondHalf) {
-    Tiles::template Store<2>(sums + half, sums_stride);
-    Tiles::template Store<3>(sums + half + 16, sums_stride);
+    Tiles::template Store<2>(sums + kTileRows * kPanel, kSumsStride);
+    Tiles::template Store<3>(sums + kTileRows * kPanel + 16, kSumsStride);
   }
 }
 
@@ -144,27 +144,10 @@ void ConfigureBf16(int rows) {
   Tiles::Configure(config);
 }
 
-// One block of rows with a slice of all panels.
-template <typename Tiles>
-void MultiplyTileSlice(const MatMulArgs& args, const TileSlice& slice, float* sums,
-                       LastTiles* last) {
-  const int64_t num_panels = args.panel_end - args.panel_begin;
-  const int64_t sums_stride = num_panels * kPanel * 4;
-  ConfigureBf16<Tiles>(slice.rows);
-  for (int64_t n = 0; n < num_panels; ++n) {
-    slice.rows > kTileRows
-        ? MultiplyTileBlock<Tiles, true>(slice, n, sums + n * kPanel, sums_stride, last)
-        : MultiplyTileBlock<Tiles, false>(slice, n, sums + n * kPanel, sums_stride, last);
-  }
-}
-
-// `sums`: [rows][outputs of the panels]
-void WriteSums(const MatMulArgs& args, int row, int rows, const float* sums) {
-  for (int r = row; r < row + rows; ++r) {
-    for (int64_t first = args.panel_begin * kPanel; first < args.panel_end * kPanel; first += 16) {
-      WriteOutputs(args, r, first, Load(sums));
-      sums += 16;
-    }
+void WriteSums(const MatMulArgs& args, int row, int rows, int64_t panel, const float* sums) {
+  for (int r = row; r < row + rows; ++r, sums += kPanel) {
+    WriteOutputs(args, r, panel * kPanel, Load(sums));
+    WriteOutputs(args, r, panel * kPanel + 16, Load(sums + 16));
   }
 }
 
@@ -174,35 +157,57 @@ int64_t PairsOfSlice(const MatMulArgs& args) {
 }
 
 int64_t Bf16ScratchBytes(const MatMulArgs& args) {
-  const int rows = PairsOfSlice(args) < args.num_groups ? args.num_rows : kBf16BlockRows;
-  return rows * (args.panel_end - args.panel_begin) * kPanel * 4;
+  const bool in_slices = PairsOfSlice(args) < args.num_groups;
+  const int64_t blocks = (args.num_rows + kBf16BlockRows - 1) / kBf16BlockRows;
+  return (in_slices ? blocks * (args.panel_end - args.panel_begin) : 1) * kBf16BlockRows * kPanel *
+         4;
 }
 
+// What a block fetches: its part of the next panel, but the first panel itself, which nobody fetched.
+const std::byte* FetchFrom(const MatMulArgs& args, const std::byte* w, int64_t panel, int block,
+                           int64_t part_bytes) {
+  const bool is_own = args.num_rows <= kBf16BlockRows || (panel == args.panel_begin && block == 0);
+  return is_own ? w + kFetchBytes : w + args.panel_bytes + block * part_bytes;
+}
+
+// The rows' inputs of a slice stay in the second-level cache while the panels pass.
 template <typename Tiles>
 void MultiplyBf16Tiles(const MatMulArgs& args) {
   LastTiles last;
-  auto* const sums = reinterpret_cast<float*>(args.scratch);
-  const int64_t num_outputs = (args.panel_end - args.panel_begin) * kPanel;
+  int configured = 0;
   const int64_t num_pairs = args.num_groups;
   const int64_t most = PairsOfSlice(args);
+  const int num_blocks = (args.num_rows + kBf16BlockRows - 1) / kBf16BlockRows;
+  const int64_t next_step = (kTilePairs * kPairWords * 4 / num_blocks + 63) / 64 * 64;
   for (int64_t pair = 0; pair < num_pairs; pair += most) {
-    for (int row = 0; row < args.num_rows; row += kBf16BlockRows) {
-      const int rows = std::min(kBf16BlockRows, args.num_rows - row);
-      const TileSlice slice = {
-          .x = args.x + row * 2 * num_pairs + pair * rows,
-          .rows = rows,
-          .w = args.panels + args.panel_begin * args.panel_bytes + pair * kPairWords * 4,
-          .panel_bytes = args.panel_bytes,
-          .pairs = std::min(most, num_pairs - pair),
-          .first = pair == 0,
-          .stream = row == 0,
-          .y = pair + most >= num_pairs
-                   ? args.y + row * args.num_outputs + args.panel_begin * kPanel
-                   : nullptr,
-          .y_stride = args.num_outputs};
-      float* const of_rows = sums + (most < num_pairs ? row * num_outputs : 0);
-      MultiplyTileSlice<Tiles>(args, slice, of_rows, &last);
-      if (pair + most >= num_pairs) WriteSums(args, row, rows, of_rows);
+    const bool is_last = pair + most >= num_pairs;
+    for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
+      const std::byte* const w = args.panels + panel * args.panel_bytes + pair * kPairWords * 4;
+      for (int block = 0; block < num_blocks; ++block) {
+        const int row = block * kBf16BlockRows;
+        const int rows = std::min(kBf16BlockRows, args.num_rows - row);
+        const int64_t pairs = std::min(most, num_pairs - pair);
+        const int64_t place =
+            most < num_pairs ? (panel - args.panel_begin) * num_blocks + block : 0;
+        float* const sums =
+            reinterpret_cast<float*>(args.scratch) + place * kBf16BlockRows * kPanel;
+        const TileSlice slice = {
+            .x = args.x + row * 2 * num_pairs + pair * rows,
+            .rows = rows,
+            .w = w,
+            .pairs = pairs,
+            .first = pair == 0,
+            .sums = sums,
+            .next = FetchFrom(args, w, panel, block, next_step * (pairs / kTilePairs)),
+            .next_step = next_step,
+            .y = is_last ? args.y + row * args.num_outputs + panel * kPanel : nullptr,
+            .y_stride = args.num_outputs};
+        if (rows != configured) ConfigureBf16<Tiles>(rows);
+        configured = rows;
+        rows > kTileRows ? MultiplyTileBlock<Tiles, true>(slice, &last)
+                         : MultiplyTileBlock<Tiles, false>(slice, &last);
+        if (is_last) WriteSums(args, row, rows, panel, sums);
+      }
     }
   }
   Tiles::Release();

@@ -29,8 +29,8 @@ template <typename Tiles>
 void UseMatrixUnit(Kernels* kernels) {
   kernels->bf16_matmul_rows = kBf16BlockRows;
   kernels->integer_matmul_rows = kTileRows;
-  kernels->panel_group_bytes = 1 << 20;
-  kernels->bf16_slice_bytes = kBf16SliceBytes;
+  kernels->panel_bytes_at_once = 1 << 20;
+  kernels->bf16_rows_at_once = kBf16RowsAtOnce;
   kernels->pack_x = PackXForTiles;
   kernels->matmul = MultiplyTiles<Tiles>;
   kernels->matmul_scratch_bytes = ScratchForTiles;

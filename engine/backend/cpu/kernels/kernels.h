@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 
 #include "engine/backend/cpu/isa.h"
 #include "engine/backend/cpu/panel_format.h"
@@ -96,14 +95,12 @@ struct Kernels {
     if (format.integers()) return integer_matmul_rows;
     return format.codec == PanelFormat::Codec::kBf16 ? bf16_matmul_rows : matmul_rows;
   }
-  // Bytes of panels that are to meet all rows before the next ones do, and how many of a panel meet
-  // them at a time if it is of bf16.
-  int64_t panel_group_bytes = 512 << 10;
-  int64_t bf16_slice_bytes = std::numeric_limits<int64_t>::max();
-  int64_t panels_at_once(const PanelFormat& format, int64_t panel_bytes) const {
-    const bool in_slices = format.codec == PanelFormat::Codec::kBf16;
-    const int64_t at_once = in_slices ? std::min(panel_bytes, bf16_slice_bytes) : panel_bytes;
-    return std::max<int64_t>(1, panel_group_bytes / at_once);
+  // Either some panels stay in a cache while all rows pass, or the inputs of so many rows, if not 0,
+  // while panels do.
+  int64_t panel_bytes_at_once = 512 << 10;
+  int bf16_rows_at_once = 0;
+  int rows_at_once(const PanelFormat& format) const {
+    return format.codec == PanelFormat::Codec::kBf16 ? bf16_rows_at_once : 0;
   }
   // Packs one block of num_rows <= block_rows rows, x [num_rows][inputs], for weights of `format`,
   // into num_rows * num_groups * x_words words. For integers every group of a row is rounded to
