@@ -1,6 +1,5 @@
 """The pass key tables of models/folio-tiny/README.md, as Markdown: LongHeads, LM-Infinite and full attention on the grass
-sentences and on the held-out texts, and LongHeads on the model without the auxiliary losses, with Wilson intervals; and that
-of docs/results.md about narrower numbers.
+sentences and on the held-out texts, and LongHeads on the model without the auxiliary losses, with Wilson intervals.
 
 Answers are kept as CSV files in --out; a second run asks only what is not there yet. Hours on two cores.
 """
@@ -14,8 +13,6 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXTS = ROOT / "models" / "texts"
 HELD_OUT = {name: TEXTS / f"{name}.txt" for name in ("ezekiel", "licenses", "manual")}
 ALL = {**HELD_OUT, "grass": "grass"}
-# --weight-dtype and --kv-dtype.
-NARROW = [("fp32", "fp32"), ("fp32", "int8"), ("fp32", "int4"), ("int8", "int8"), ("int4", "int8"), ("int4", "int4")]
 
 
 def numbers(text):
@@ -49,19 +46,6 @@ class Card:
                 cells = self.cells(server, name, seed, trials, lengths, strategy, ALL[filler])
                 print_cells(cells)
 
-    def narrow(self, strategy, filler):
-        """Weights and KV caches in fewer bits."""
-        args = self.args
-        print(f"\n{strategy} on {filler} by numbers: seed 1, {args.side_trials} trials per cell\n")
-        print("| weights | cache | " + " | ".join(f"{n}x" for n in args.lengths[::2]) + " |")
-        print("|---" * (len(args.lengths[::2]) + 2) + "|")
-        for weights, cache in NARROW:
-            print(f"| {weights} | {cache} | ", end="", flush=True)
-            with RunningServer(args.bin, args.model, "--kv-bytes=4000000000", f"--weight-dtype={weights}",
-                               f"--kv-dtype={cache}") as server:
-                print_cells(self.cells(server, f"{weights}-{cache}", 1, args.side_trials, args.lengths[::2], strategy,
-                                       ALL[filler]))
-
 
 def print_cells(cells):
     percents = ((100 * cell[key] for key in ("accuracy", "accuracy_low", "accuracy_high")) for cell in cells)
@@ -74,9 +58,9 @@ def main():
     parser.add_argument("--model", default=str(ROOT / "models" / "folio-tiny"))
     parser.add_argument("--noaux", help="directory of the model without the auxiliary losses (train.sh writes it)")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build" / "model_card")
-    parser.add_argument("--only", nargs="*", default=[], help="parts: long_heads, noaux, second_seed, others, narrow")
+    parser.add_argument("--only", nargs="*", default=[], help="parts: long_heads, noaux, second_seed, others")
     parser.add_argument("--trials", type=int, default=50, help="per cell of long_heads, noaux and second_seed")
-    parser.add_argument("--side-trials", type=int, default=20, help="per cell of others and narrow")
+    parser.add_argument("--side-trials", type=int, default=20, help="per cell of others")
     parser.add_argument("--lengths", type=numbers, default=[1, 2, 4, 8, 16, 32, 64])
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -91,7 +75,6 @@ def main():
         "others": lambda: [
             card.table("LM-Infinite", "model", 1, args.side_trials, args.lengths, [("lm_infinite", text) for text in ALL]),
             card.table("Full attention", "model", 1, args.side_trials, args.lengths[:4], [("full", text) for text in ALL])],
-        "narrow": lambda: card.narrow("long_heads", "manual"),
     }
     for name in args.only or parts:
         if name != "noaux" or args.noaux:

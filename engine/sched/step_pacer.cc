@@ -12,7 +12,7 @@ constexpr int64_t kSteps = 64;
 // Prompts get on, however short a step of answers is.
 constexpr int64_t kLeastTokens = 1;
 // What the steps of a machine differ by.
-constexpr double kMargin = 0.75;
+constexpr double kMargin = 0.6;
 // What nobody notices: prompts may always take so long.
 constexpr double kFreeSeconds = 0.005;
 // Of steps with fewer tokens of prompts alone the time says little: weights are read for them all

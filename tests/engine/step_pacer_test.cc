@@ -52,7 +52,7 @@ TEST_F(StepPacerTest, WithoutAnswersOrABoundPromptsHaveAll) {
 TEST_F(StepPacerTest, AnswersKeepTheirPaceAndPromptsHaveMostOfTheRest) {
   const int64_t tokens = Run(1, 1000);
   EXPECT_LE(longest_, 3 * machine_.Alone(1));
-  // Of the two thirds of each step that are left, a quarter is margin.
+  // Of the two thirds of each step that are left, two fifths are margin.
   const double seconds = machine_.token_seconds * static_cast<double>(tokens);
   EXPECT_GT(seconds / (seconds + 1000 * machine_.Alone(1)), 0.5);
 }
@@ -61,7 +61,7 @@ TEST_F(StepPacerTest, WhatPromptsAloneTakeIsKnownBeforeTheFirstAnswer) {
   for (int n = 0; n < 3; ++n) pacer_.Note({0, 128}, machine_.Seconds(0, 128));
   EXPECT_EQ(pacer_.MostPromptTokens(1), 0);  // the answers are measured
   pacer_.Note({1, 0}, machine_.Alone(1));
-  EXPECT_GT(pacer_.MostPromptTokens(1), 4);
+  EXPECT_GE(pacer_.MostPromptTokens(1), 4);
   Run(1, 100);
   EXPECT_LE(longest_, 3 * machine_.Alone(1));
 }

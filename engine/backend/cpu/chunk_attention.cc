@@ -1,23 +1,46 @@
 // The part of AttentionWorker that attends to chosen chunks (LongHeads).
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "engine/backend/cpu/cpu_attention.h"
 
 namespace folio {
 
 void AttentionWorker::AddChosen(int row, int head, std::span<const int64_t> picks) {
-  const ChunkView view =
-      ViewChunks(plan().selection, Position(row), plan().IsPromptRow(Position(row)));
+  const int64_t position = Position(row);
+  const ChunkView view = ViewChunks(plan().selection, position, plan().IsPromptRow(position));
+  const auto w = static_cast<int>(plan().selection.chunk_tokens);
+  const auto offset = static_cast<int>(position % w);
   // In ascending order: the first, the picks, the previous, the own one.
   int slots_after = static_cast<int>(picks.size()) + view.num_forced;
   const auto add = [&](int64_t chunk) {
-    chosen_.push_back({chunk, query(row, head), slots_after--});
+    const int num_tokens = slots_after == 0 ? static_cast<int>(view.own_tokens) : w;
+    chosen_.push_back({chunk, query(row, head), slots_after--, offset, num_tokens});
   };
   int forced = 0;
   if (view.forces_first()) add(view.forced[forced++]);
   for (int64_t chunk : picks) add(chunk);
   while (forced < view.num_forced) add(view.forced[forced++]);
   add(view.own);
+}
+
+void AttentionWorker::SortChosen() {
+  int64_t last = 0;
+  for (const ChosenChunk& c : chosen_) last = std::max(last, c.chunk);
+  const auto num_chunks = static_cast<size_t>(last) + 1;
+  // A prompt's rows choose many chunks of few, an answer's few of many.
+  if (chosen_.size() < num_chunks) {
+    return std::sort(chosen_.begin(), chosen_.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.chunk, a.query) < std::pair(b.chunk, b.query);
+    });
+  }
+  places_.assign(num_chunks + 1, 0);
+  for (const ChosenChunk& c : chosen_) ++places_[c.chunk + 1];
+  std::partial_sum(places_.begin(), places_.end(), places_.begin());
+  sorted_.resize(chosen_.size());
+  for (const ChosenChunk& c : chosen_) sorted_[places_[c.chunk]++] = c;
+  chosen_.swap(sorted_);
 }
 
 void AttentionWorker::RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked) {
@@ -43,8 +66,8 @@ void AttentionWorker::KeepPicks(RowRange rows, int head) {
 
 void AttentionWorker::TakeOverPicks(RowRange rows) {
   const SharedPicks& shared_picks = *context_->shared_picks;
-  for (int head = 0; head < group_; ++head) {
-    for (int row = rows.begin; row < rows.end; ++row) {
+  for (int row = rows.begin; row < rows.end; ++row) {
+    for (int head = 0; head < group_; ++head) {
       const int64_t step_row = slice().row_begin + block_.first_row + row;
       const int64_t at = step_row * context_->geometry().num_heads + head_of_model(head);
       AddChosen(row, head,
@@ -83,44 +106,38 @@ void AttentionWorker::SelectChunks(RowRange rows, const float* qkv) {
                             .queries = raw_.data(),
                             .head_stride = head_stride,
                             .ends = ends_});
-  for (int head = 0; head < group_; ++head) {
-    const int chosen_by = together ? 0 : head;
-    for (int row = 0; row < rows.size(); ++row) {
-      AddChosen(rows.begin + row, head, selector_.Picks(chosen_by, row));
+  for (int row = 0; row < rows.size(); ++row) {
+    for (int head = 0; head < group_; ++head) {
+      AddChosen(rows.begin + row, head, selector_.Picks(together ? 0 : head, row));
     }
+  }
+  for (int head = 0; head < group_; ++head) {
     if (share == Share::kLayers) KeepPicks(rows, head);
     if (slice().picks != nullptr && last_rows) {
-      RecordPicks(head, selector_.Ranked(chosen_by, rows.size() - 1));
+      RecordPicks(head, selector_.Ranked(together ? 0 : head, rows.size() - 1));
     }
   }
 }
 
 void AttentionWorker::CollectVisits(std::span<const ChosenChunk> chosen, int64_t page) {
   const int64_t w = plan().selection.chunk_tokens;
+  const int64_t pages_per_chunk = w / page_tokens_;
   visits_.clear();
   for (const ChosenChunk& c : chosen) {
-    const int64_t i = Position(c.query / group_);
-    const int64_t offset = i % w;
-    // The chosen chunks stand side by side, the query's own one last.
-    const int64_t distance = c.slots_after * w + offset - page * page_tokens_;
-    const int64_t own_tokens = ViewChunks(plan().selection, i, plan().IsPromptRow(i)).own_tokens;
-    const int64_t visible = (c.slots_after == 0 ? own_tokens : w) - page * page_tokens_;
+    const int64_t visible = c.num_tokens - page * page_tokens_;
     if (visible <= 0) continue;
-    visits_.push_back({c.query, c.slots_after * (w / page_tokens_) + offset / page_tokens_ - page,
-                       0, static_cast<int>(std::min<int64_t>(page_tokens_, visible)), distance,
+    // The chosen chunks stand side by side, the query's own one last.
+    const int64_t distance = c.slots_after * w + c.offset - page * page_tokens_;
+    const int64_t pages_after = c.slots_after * pages_per_chunk + c.offset / page_tokens_ - page;
+    visits_.push_back({c.query, pages_after, 0,
+                       static_cast<int>(std::min<int64_t>(page_tokens_, visible)), distance,
                        false});
   }
 }
 
 int64_t AttentionWorker::NumPagesSeen(std::span<const ChosenChunk> chosen) const {
-  const int64_t w = plan().selection.chunk_tokens;
   int64_t tokens = 0;
-  for (const ChosenChunk& c : chosen) {
-    const int64_t i = Position(c.query / group_);
-    const bool own = c.slots_after == 0;
-    tokens = std::max(tokens,
-                      own ? ViewChunks(plan().selection, i, plan().IsPromptRow(i)).own_tokens : w);
-  }
+  for (const ChosenChunk& c : chosen) tokens = std::max<int64_t>(tokens, c.num_tokens);
   return (tokens + page_tokens_ - 1) / page_tokens_;
 }
 
@@ -129,7 +146,7 @@ void AttentionWorker::BeginChunks() {
   next_chosen_ = 0;
   if (rows_.size() == 0) return;
   SelectChunks(rows_, qkv_);
-  std::sort(chosen_.begin(), chosen_.end());
+  SortChosen();
   RotateQueries(rows_, stage(), &turned_);
   const int64_t pages_per_chunk = plan().selection.chunk_tokens / page_tokens_;
   for (size_t begin = 0; begin < chosen_.size();) {

@@ -65,14 +65,13 @@ class AttentionWorker {
     int64_t distance = 0;
     bool pinned = false;
   };
-  // A chunk that a query's head chose. Sorted: by chunk, then query.
+  // A chunk that a query's head chose.
   struct ChosenChunk {
     int64_t chunk = 0;
     int query = 0;
     int slots_after = 0;  // chosen chunks from this one up to the query's own
-    bool operator<(const ChosenChunk& other) const {
-      return chunk != other.chunk ? chunk < other.chunk : query < other.query;
-    }
+    int offset = 0;       // of the query in its own chunk
+    int num_tokens = 0;   // of this chunk that the query sees
   };
   struct ScoredToken {
     float score;
@@ -126,6 +125,9 @@ class AttentionWorker {
   void TakeOverPicks(RowRange rows);
   void KeepPicks(RowRange rows, int head);
   void AddChosen(int row, int head, std::span<const int64_t> picks);
+  // By chunk, then query: a page that the step completes is read in another form by later rows. Made
+  // in the order of queries.
+  void SortChosen();
   void RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked);
   // Page `page` of the chunk that `chosen`, all of one chunk, have in common.
   void CollectVisits(std::span<const ChosenChunk> chosen, int64_t page);
@@ -182,6 +184,8 @@ class AttentionWorker {
   std::vector<int64_t> ends_;   // [rows] candidates of each row
   std::vector<Visit> visits_;
   std::vector<ChosenChunk> chosen_;
+  std::vector<ChosenChunk> sorted_;
+  std::vector<int> places_;  // of the chunks of chosen_ when sorted
   size_t next_chosen_ = 0;  // of chosen_: the first one of the chunk that is visited
   std::vector<TokenChoice> choices_;
   size_t num_choices_ = 0;  // of choices_; the others are room
