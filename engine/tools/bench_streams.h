@@ -55,7 +55,8 @@ class BenchStreams {
     int64_t position = 0;
   };
   absl::Status MakeSample(int64_t bytes, DType dtype, BufferOf<float>* sample);
-  // Bytes [begin, begin + bytes) of the sample, turned by a part of them each time if varied.
+  // Bytes [begin, begin + bytes) of the sample, turned by a part of them each time if varied,
+  // as summaries always are.
   void CopySample(const BufferOf<float>& sample, int64_t begin, int64_t bytes, std::byte* to);
   absl::Status FillFrames(const FrameMemory& memory, std::span<const FrameId> frames, DType dtype,
                           BufferOf<float>* sample);

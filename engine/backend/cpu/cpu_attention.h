@@ -125,8 +125,8 @@ class AttentionWorker {
   void TakeOverPicks(RowRange rows);
   void KeepPicks(RowRange rows, int head);
   void AddChosen(int row, int head, std::span<const int64_t> picks);
-  // By chunk, then query: a page that the step completes is read in another form by later rows. Made
-  // in the order of queries.
+  // By chunk, then query: a page that the step completes is read in another form by later rows.
+  // Made in the order of queries.
   void SortChosen();
   void RecordPicks(int head, std::span<const ChunkSelector::Pick> ranked);
   // Page `page` of the chunk that `chosen`, all of one chunk, have in common.
@@ -186,7 +186,7 @@ class AttentionWorker {
   std::vector<ChosenChunk> chosen_;
   std::vector<ChosenChunk> sorted_;
   std::vector<int> places_;  // of the chunks of chosen_ when sorted
-  size_t next_chosen_ = 0;  // of chosen_: the first one of the chunk that is visited
+  size_t next_chosen_ = 0;   // of chosen_: the first one of the chunk that is visited
   std::vector<TokenChoice> choices_;
   size_t num_choices_ = 0;  // of choices_; the others are room
   std::vector<WantedToken> wanted_;

@@ -73,8 +73,8 @@ struct TileSlice {
   int rows = 0;
   const std::byte* w = nullptr;
   int64_t pairs = 0;
-  bool first = false;      // sums begin with zero, else with what is there
-  float* sums = nullptr;   // [rows][outputs of the panel]
+  bool first = false;     // sums begin with zero, else with what is there
+  float* sums = nullptr;  // [rows][outputs of the panel]
   // Fetched into the cache on the way: what comes after this slice, so many bytes for each product,
   // and the lines where the sums go, if not null.
   const std::byte* next = nullptr;
@@ -163,7 +163,8 @@ int64_t Bf16ScratchBytes(const MatMulArgs& args) {
          4;
 }
 
-// What a block fetches: its part of the next panel, but the first panel itself, which nobody fetched.
+// What a block fetches: its part of the next panel, but the first panel itself, which nobody
+// fetched.
 const std::byte* FetchFrom(const MatMulArgs& args, const std::byte* w, int64_t panel, int block,
                            int64_t part_bytes) {
   const bool is_own = args.num_rows <= kBf16BlockRows || (panel == args.panel_begin && block == 0);

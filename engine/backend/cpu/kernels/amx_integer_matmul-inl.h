@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 
@@ -66,6 +67,9 @@ struct ByteRows {
   int rows[2] = {};
   const uint32_t* x[2] = {};  // next group
   float* y[2] = {};           // outputs of the panel
+  // Fetched into the cache on the way, so many bytes with each group.
+  const std::byte* next = nullptr;
+  int64_t next_step = 0;
 };
 
 // Sums of a group [block][outputs / 16][row][16].
@@ -114,7 +118,19 @@ FOLIO_INLINE void MultiplyGroup(int group, const ByteRows& rows, const std::byte
   }
 }
 
-// sums += float(dots) * (scale of the output * scale of the row)
+// sums += float(dots) * (scale of the output * scale of the row), of one block and 16 outputs.
+FOLIO_INLINE void AddScaledRows(const int32_t (&dots)[kTileRows][16], Vec of_outputs,
+                                const uint32_t* x_scales, int rows, float* sums) {
+#pragma GCC unroll 8
+  for (int r = 0; r < rows; ++r) {
+    const auto integers =
+        ForRegs<IntVec>([&](int i) { return LoadReg<IntReg>(dots[r] + i * kLanes); });
+    const Vec scale = of_outputs * Splat(std::bit_cast<float>(x_scales[r]));
+    float* const sum = sums + r * kPanel;
+    Store(sum, Fma(ToFloat(integers), scale, Load(sum)));
+  }
+}
+
 template <int kBlocks>
 FOLIO_INLINE void AddScaled(const GroupDots& dots, const std::byte* scales,
                             const uint32_t* const (&x_scales)[2], const int (&rows)[2],
@@ -122,25 +138,21 @@ FOLIO_INLINE void AddScaled(const GroupDots& dots, const std::byte* scales,
   for (int vec = 0; vec < 2; ++vec) {
     const Vec of_outputs = LoadScales(scales, vec);
     for (int block = 0; block < kBlocks; ++block) {
-#pragma GCC unroll 8
-      for (int r = 0; r < rows[block]; ++r) {
-        const auto integers = ForRegs<IntVec>(
-            [&](int i) { return LoadReg<IntReg>(dots[block][vec][r] + i * kLanes); });
-        const Vec scale = of_outputs * Splat(std::bit_cast<float>(x_scales[block][r]));
-        float* const sum = sums[block][r] + vec * 16;
-        Store(sum, Fma(ToFloat(integers), scale, Load(sum)));
-      }
+      float* const to = sums[block][0] + vec * 16;
+      // Whole blocks are unrolled.
+      rows[block] == kTileRows
+          ? AddScaledRows(dots[block][vec], of_outputs, x_scales[block], kTileRows, to)
+          : AddScaledRows(dots[block][vec], of_outputs, x_scales[block], rows[block], to);
     }
   }
 }
 
-// Of the rows' outputs, when the weights of a group are multiplied: before they are written all of
-// them are in the cache.
+// Of the rows' outputs, `count` rows when the weights of a group are multiplied: before they are
+// written all of them are in the cache.
 FOLIO_INLINE void FetchOutputs(const MatMulArgs& args, const ByteRows& rows, int block,
-                               int64_t group) {
-  const int64_t per_group = (kTileRows + args.num_groups - 1) / args.num_groups;
-  const int64_t end = std::min<int64_t>(rows.rows[block], (group + 1) * per_group);
-  for (int64_t r = group * per_group; r < end; ++r) {
+                               int64_t group, int64_t count) {
+  const int64_t end = std::min<int64_t>(rows.rows[block], (group + 1) * count);
+  for (int64_t r = group * count; r < end; ++r) {
     FetchToWrite(rows.y[block] + r * args.num_outputs);
     FetchToWrite(rows.y[block] + r * args.num_outputs + 16);
   }
@@ -149,10 +161,11 @@ FOLIO_INLINE void FetchOutputs(const MatMulArgs& args, const ByteRows& rows, int
 // One or two blocks of rows with a panel. The vectors are two groups behind the unit.
 template <typename Tiles, int kBlocks>
 void MultiplyByteBlocks(const PanelFormat& format, const MatMulArgs& args, const BytePanel& panel,
-                        bool stream, ByteRows rows, float (*sums)[kTileRows][kPanel]) {
+                        ByteRows rows, float (*sums)[kTileRows][kPanel]) {
   alignas(64) GroupDots dots[2];
   const uint32_t* x_scales[2][2];  // [group % 2][block]
   const int64_t num_groups = args.num_groups;
+  const int64_t fetched_rows = (kTileRows + num_groups - 1) / num_groups;
   const auto add = [&](int64_t group) {
     AddScaled<kBlocks>(dots[group % 2], panel.scales + group * panel.scales_stride,
                        x_scales[group % 2], rows.rows, sums);
@@ -160,13 +173,12 @@ void MultiplyByteBlocks(const PanelFormat& format, const MatMulArgs& args, const
   for (int64_t group = 0; group < num_groups; ++group) {
     if (group >= 2) add(group - 2);
     const std::byte* const w = panel.weights + group * panel.weights_stride;
-    if (stream) {
-      for (int64_t line = 0; line < panel.weights_stride; line += 64) FetchAhead(w + line);
-    }
+    for (int64_t line = 0; line < rows.next_step; line += 64) Fetch(rows.next + line);
+    rows.next += rows.next_step;
     MultiplyGroup<Tiles, kBlocks == 2>(format.group, rows, w,
                                        group > 0 ? &dots[(group - 1) % 2] : nullptr);
     for (int block = 0; block < kBlocks; ++block) {
-      FetchOutputs(args, rows, block, group);
+      FetchOutputs(args, rows, block, group, fetched_rows);
       x_scales[group % 2][block] = rows.x[block];
       rows.x[block] += format.x_words() * rows.rows[block];
     }
@@ -182,8 +194,12 @@ void MultiplyByteBlocks(const PanelFormat& format, const MatMulArgs& args, const
   add(num_groups - 1);
 }
 
+// `configured`: the rows that the tiles have.
 template <typename Tiles>
-void ConfigureBytes(int group, const ByteRows& rows) {
+void ConfigureBytes(int group, const ByteRows& rows, std::array<int, 2>* configured) {
+  const std::array<int, 2> wanted = {rows.rows[0], rows.rows[1]};
+  if (*configured == wanted) return;
+  *configured = wanted;
   const int step = std::min(group, kTileRowBytes);
   TileConfig config;
   for (int block = 0; block < 2; ++block) {
@@ -199,21 +215,34 @@ void ConfigureBytes(int group, const ByteRows& rows) {
 // A panel with some rows, from a block on.
 template <typename Tiles, typename Panels>
 void MultiplyPanelTiles(const PanelFormat& format, const MatMulArgs& args, int64_t panel,
-                        int first_row, int end_row) {
+                        int first_row, int end_row, std::array<int, 2>* configured) {
   const std::byte* const packed = args.panels + panel * args.panel_bytes;
   BytePanel bytes{.weights = packed,
                   .scales = packed + format.group_bytes() - 64,
                   .weights_stride = format.group_bytes(),
                   .scales_stride = format.group_bytes()};
-  bool stream = true;
+  bool unpacked = false;
   if (format.codec == PanelFormat::Codec::kInt4 && TakesTiles(end_row - first_row)) {
     UnpackPanel(packed, args.num_groups, format, args.scratch);
     bytes.weights = args.scratch;
     bytes.weights_stride = int64_t{format.group} * kPanel;
-    stream = false;
+    unpacked = true;
   }
+  const bool is_first = panel == args.panel_begin;
+  const int64_t num_passes = (end_row - first_row + 2 * kTileRows - 1) / (2 * kTileRows);
   for (int row = first_row; row < end_row; row += 2 * kTileRows) {
     ByteRows rows;
+    // Each pass fetches its part of the next panel, but the first one its own, which nobody
+    // fetched: all of it at once would keep the processor from what lies in the second-level cache.
+    if (is_first && row == 0 && !unpacked) {
+      rows.next = packed + kFetchBytes;
+      rows.next_step = format.group_bytes();
+    } else if (panel + 1 < args.panel_end) {
+      const int64_t step = args.panel_bytes / (num_passes * args.num_groups);
+      rows.next_step = (step + 63) / 64 * 64;
+      rows.next = packed + args.panel_bytes +
+                  (row - first_row) / (2 * kTileRows) * args.num_groups * rows.next_step;
+    }
     int row_of[2];
     for (int block = 0; block < 2; ++block) {
       row_of[block] = row + block * kTileRows;
@@ -227,11 +256,10 @@ void MultiplyPanelTiles(const PanelFormat& format, const MatMulArgs& args, int64
       }
     }
     if (rows.rows[0] == 0) continue;
-    ConfigureBytes<Tiles>(format.group, rows);
+    ConfigureBytes<Tiles>(format.group, rows, configured);
     alignas(64) float sums[2][kTileRows][kPanel] = {};
-    rows.rows[1] > 0
-        ? MultiplyByteBlocks<Tiles, 2>(format, args, bytes, stream && row == 0, rows, sums)
-        : MultiplyByteBlocks<Tiles, 1>(format, args, bytes, stream && row == 0, rows, sums);
+    rows.rows[1] > 0 ? MultiplyByteBlocks<Tiles, 2>(format, args, bytes, rows, sums)
+                     : MultiplyByteBlocks<Tiles, 1>(format, args, bytes, rows, sums);
     for (int block = 0; block < 2; ++block) {
       for (int r = 0; r < rows.rows[block]; ++r) {
         for (int vec = 0; vec < 2; ++vec) {
@@ -253,10 +281,11 @@ template <typename Tiles, typename Panels>
 void MultiplyIntegerTiles(const PanelFormat& format, const MatMulArgs& args) {
   const int64_t blocks = kInputBytesAtOnce / (args.num_groups * format.group * 2 * kTileRows);
   const int most = static_cast<int>(std::max<int64_t>(1, blocks)) * 2 * kTileRows;
+  std::array<int, 2> configured = {};
   for (int row = 0; row < args.num_rows; row += most) {
     const int end_row = std::min(args.num_rows, row + most);
     for (int64_t panel = args.panel_begin; panel < args.panel_end; ++panel) {
-      MultiplyPanelTiles<Tiles, Panels>(format, args, panel, row, end_row);
+      MultiplyPanelTiles<Tiles, Panels>(format, args, panel, row, end_row, &configured);
     }
   }
   if (TakesTiles(args.num_rows)) Tiles::Release();

@@ -231,6 +231,34 @@ FOLIO_INLINE IntVec AddPairs(IntVec sums, PairVec line, uint32_t x) {
 }
 #endif
 
+// Integers in [-128, 127] as bytes, four in a word.
+struct ByteQuads {
+  uint32_t words[4];
+};
+FOLIO_INLINE ByteQuads ToBytes(IntVec v) {
+  ByteQuads quads;
+#if defined(__AVX512F__)
+  _mm512_mask_cvtepi32_storeu_epi8(quads.words, 0xffff, (__m512i)v.r[0]);
+#else
+  int32_t integers[16];
+  std::memcpy(integers, &v, sizeof(integers));
+  for (int quad = 0; quad < 4; ++quad) {
+    const int32_t* q = integers + 4 * quad;
+    quads.words[quad] =
+        (q[0] & 0xffu) | (q[1] & 0xffu) << 8 | (q[2] & 0xffu) << 16 | (q[3] & 0xffu) << 24;
+  }
+#endif
+  return quads;
+}
+
+FOLIO_INLINE int32_t SumOfLanes(IntVec v) {
+  int32_t integers[16];
+  std::memcpy(integers, &v, sizeof(integers));
+  int32_t sum = 0;
+  for (const int32_t integer : integers) sum += integer;
+  return sum;
+}
+
 FOLIO_INLINE int32_t SumOfPairs(const uint32_t* pairs, int count) {
   int32_t sum = 0;
   for (int i = 0; i < count; ++i) {

@@ -185,24 +185,19 @@ void QuantiseGroup(const float* values, int group, const PackedGroup& out) {
   const float inverse = most > 1e-30f ? 127.0f / most : 0.0f;
   // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
   const Vec rounding = Splat(12582912.0f);
-  alignas(64) int32_t integers[16];
-  int32_t sum = 0;
+  IntVec sums = SplatInt(0);
   for (int i = 0; i < group; i += 16) {
     const Vec shifted = Load(values + i) * Splat(inverse) + rounding;
-#pragma GCC unroll 4
-    for (int reg = 0; reg < kRegs; ++reg) {
-      const IntReg lanes = (IntReg)((BitReg)shifted.r[reg] - 0x4b400000u);
-      std::memcpy(integers + reg * kLanes, &lanes, sizeof(lanes));
-    }
+    const IntVec integers =
+        ForRegs<IntVec>([&](int reg) { return (IntReg)((BitReg)shifted.r[reg] - 0x4b400000u); });
+    sums = sums + integers;
+    const ByteQuads quads = ToBytes(integers);
     for (int quad = 0; quad < 4; ++quad) {
-      const int32_t* q = integers + 4 * quad;
-      sum += q[0] + q[1] + q[2] + q[3];
-      out.quads[(i / 4 + quad) * out.stride] =
-          (q[0] & 0xffu) | (q[1] & 0xffu) << 8 | (q[2] & 0xffu) << 16 | (q[3] & 0xffu) << 24;
+      out.quads[(i / 4 + quad) * out.stride] = quads.words[quad];
     }
   }
   *out.scale = std::bit_cast<uint32_t>(most / 127.0f);
-  *out.sum = static_cast<uint32_t>(sum);
+  *out.sum = static_cast<uint32_t>(SumOfLanes(sums));
 }
 
 // `place` says where a group of a row goes: place(packed words of the group of all rows, row).

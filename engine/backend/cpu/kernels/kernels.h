@@ -95,8 +95,8 @@ struct Kernels {
     if (format.integers()) return integer_matmul_rows;
     return format.codec == PanelFormat::Codec::kBf16 ? bf16_matmul_rows : matmul_rows;
   }
-  // Either some panels stay in a cache while all rows pass, or the inputs of so many rows, if not 0,
-  // while panels do.
+  // Either some panels stay in a cache while all rows pass, or the inputs of so many rows, if not
+  // 0, while panels do.
   int64_t panel_bytes_at_once = 512 << 10;
   int bf16_rows_at_once = 0;
   int rows_at_once(const PanelFormat& format) const {

@@ -56,7 +56,8 @@ constexpr bool kNativeBf16 = false;
 // lines that are on their way.
 FOLIO_INLINE void Fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
 constexpr int64_t kFetchBytes = 12 << 10;
-// The same of a stream of weights, so far ahead; the processor's own prefetch stops at page borders.
+// The same of a stream of weights, so far ahead; the processor's own prefetch stops at page
+// borders.
 FOLIO_INLINE void FetchAhead(const std::byte* stream) { Fetch(stream + kFetchBytes); }
 // A line that is about to be written.
 FOLIO_INLINE void FetchToWrite(float* line) { __builtin_prefetch(line, 1, 3); }
