@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/memory_bounds.h"
+#include "engine/base/numa.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -24,6 +25,7 @@ class ProcessMemory final : public Memory {
     }
     // A step reads slices that lie far apart: fewer TLB misses. A refusal costs speed only.
     madvise(base, bytes, MADV_HUGEPAGE);
+    InterleaveOverNodes(static_cast<std::byte*>(base), bytes);
     return static_cast<std::byte*>(base);
   }
   void Free(std::byte* base, int64_t bytes) override { munmap(base, bytes); }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/numa.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -26,6 +27,7 @@ absl::Status CpuMatrix::Allocate() {
   data_ = static_cast<std::byte*>(memory);
   // Fewer TLB misses on a stream of gigabytes; a refusal costs speed only.
   madvise(data_, num_bytes_, MADV_HUGEPAGE);
+  InterleaveOverNodes(data_, num_bytes_);
   return absl::OkStatus();
 }
 
