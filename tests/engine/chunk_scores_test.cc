@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -13,12 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/base/half.h"
+#include "engine/base/scratch_memory.h"
 #include "tests/engine/test_model.h"
 
 namespace folio::test {
 namespace {
 
-using cpu::kQueryRows;
+using cpu::kScoreRows;
 
 class ChunkScores : public testing::TestWithParam<std::tuple<Isa, DType, int>> {
  protected:
@@ -31,7 +33,7 @@ class ChunkScores : public testing::TestWithParam<std::tuple<Isa, DType, int>> {
     for (int d = 0; d < dim_; ++d) {
       for (int chunk = 0; chunk < kTile; ++chunk) Set(d, chunk, normal(random));
     }
-    for (int i = 0; i < kQueryRows * dim_; ++i) queries_.push_back(normal(random));
+    for (int i = 0; i < kScoreRows * dim_; ++i) queries_.push_back(normal(random));
   }
   // As kv_types.h lays out 16 keys.
   void Set(int d, int chunk, float value) {
@@ -57,9 +59,15 @@ class ChunkScores : public testing::TestWithParam<std::tuple<Isa, DType, int>> {
     args.tile = args.next = tile_.data();
     args.dim = dim_;
     args.num_rows = end - first;
-    args.q = &queries_[first * dim_];
+    const cpu::Kernels& kernels = cpu::KernelsFor(isa_);
+    ScratchMemory packed;
+    auto* const q = packed.Get<std::byte>(kernels.chunk_query_bytes(dtype_, args.num_rows, dim_));
+    kernels.pack_chunk_queries(dtype_, &queries_[first * dim_], args.num_rows, dim_, q);
+    args.q = q;
     args.thresholds.fill(threshold);
-    cpu::KernelsFor(isa_).score_chunks(&args);
+    kernels.begin_scores();
+    kernels.score_chunks(&args);
+    kernels.end_scores();
     return args;
   }
 
@@ -68,24 +76,27 @@ class ChunkScores : public testing::TestWithParam<std::tuple<Isa, DType, int>> {
   const int dim_ = std::get<2>(GetParam());
   std::vector<std::byte> tile_;
   std::vector<float> numbers_;  // [dim][16], as they are stored
-  std::vector<float> queries_;  // [kQueryRows][dim]
+  std::vector<float> queries_;  // [kScoreRows][dim]
 };
 
 TEST_P(ChunkScores, AreProductsOfTheStoredNumbersInFp32) {
-  const cpu::ScoreChunksArgs scored = Score(0, kQueryRows, 1.0f);
-  for (int row = 0; row < kQueryRows; ++row) {
+  const cpu::ScoreChunksArgs scored = Score(0, kScoreRows, 1.0f);
+  // The matrix unit has queries of 16 bits.
+  const bool tiles = isa_ == Isa::kAmx && dtype_ == DType::kBf16;
+  const double tolerance = (tiles ? 8e-6 : 2e-6) * dim_;
+  for (int row = 0; row < kScoreRows; ++row) {
     for (int chunk = 0; chunk < kTile; ++chunk) {
       const float score = scored.scores[row * kTile + chunk];
-      ASSERT_NEAR(score, Expected(row, chunk), 2e-6 * dim_) << row << " " << chunk;
+      ASSERT_NEAR(score, Expected(row, chunk), tolerance) << row << " " << chunk;
       ASSERT_EQ(scored.above[row] >> chunk & 1, score > 1.0f ? 1u : 0u);
     }
   }
 }
 
 TEST_P(ChunkScores, DoNotDependOnTheRowsBesideThem) {
-  const cpu::ScoreChunksArgs all = Score(0, kQueryRows, 0);
-  for (int first = 0; first < kQueryRows; ++first) {
-    for (int end = first + 1; end <= kQueryRows; ++end) {
+  const cpu::ScoreChunksArgs all = Score(0, kScoreRows, 0);
+  for (int first = 0; first < kScoreRows; ++first) {
+    for (int end = first + 1; end <= kScoreRows; ++end) {
       const cpu::ScoreChunksArgs some = Score(first, end, 0);
       ASSERT_EQ(std::memcmp(some.scores.data(), &all.scores[first * kTile],
                             (end - first) * kTile * sizeof(float)),
@@ -96,23 +107,27 @@ TEST_P(ChunkScores, DoNotDependOnTheRowsBesideThem) {
 }
 
 TEST_P(ChunkScores, AreThoseOfSingleKeysAndOfPages) {
-  const cpu::ScoreChunksArgs all = Score(0, kQueryRows, 0);
-  float scores[kTile];
-  cpu::KernelsFor(isa_).score_tile(dtype_, tile_.data(), dim_, &queries_[dim_], scores);
-  EXPECT_EQ(std::memcmp(scores, &all.scores[kTile], sizeof(scores)), 0);
+  constexpr int kRows = 7;
+  std::array<float, kRows * kTile> scores;
+  for (int row = 0; row < kRows; ++row) {
+    float* const of_row = &scores[row * kTile];
+    cpu::KernelsFor(isa_).score_tile(dtype_, tile_.data(), dim_, &queries_[row * dim_], of_row);
+    for (int key = 0; key < kTile; ++key) {
+      ASSERT_NEAR(of_row[key], Expected(row, key), 2e-6 * dim_) << row << " " << key;
+    }
+  }
   // A page of three times the tile, its rows further apart than its tokens.
   std::vector<std::byte> page;
   for (int n = 0; n < 3; ++n) page.insert(page.end(), tile_.begin(), tile_.end());
-  constexpr int kRows = 7;
   constexpr int kStride = 3 * kTile + 5;
   std::vector<float> out(kRows * kStride, 7.0f);
   cpu::KernelsFor(isa_).score_page(dtype_, page.data(), 3 * kTile, dim_, queries_.data(), kRows,
                                    out.data(), kStride);
   for (int row = 0; row < kRows; ++row) {
     for (int n = 0; n < 3; ++n) {
-      ASSERT_EQ(std::memcmp(&out[row * kStride + n * kTile], &all.scores[row * kTile],
-                            kTile * sizeof(float)),
-                0)
+      ASSERT_EQ(
+          std::memcmp(&out[row * kStride + n * kTile], &scores[row * kTile], kTile * sizeof(float)),
+          0)
           << row << " " << n;
     }
     for (int n = 3 * kTile; n < kStride; ++n) ASSERT_EQ(out[row * kStride + n], 7.0f);

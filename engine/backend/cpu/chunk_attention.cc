@@ -30,7 +30,7 @@ void AttentionWorker::SortChosen() {
   for (const ChosenChunk& c : chosen_) last = std::max(last, c.chunk);
   const auto num_chunks = static_cast<size_t>(last) + 1;
   // A prompt's rows choose many chunks of few, an answer's few of many.
-  if (chosen_.size() < num_chunks) {
+  if (chosen_.size() < num_chunks / 8) {
     return std::sort(chosen_.begin(), chosen_.end(), [](const auto& a, const auto& b) {
       return std::pair(a.chunk, a.query) < std::pair(b.chunk, b.query);
     });

@@ -10,6 +10,7 @@
 namespace folio {
 
 using cpu::kQueryRows;
+using cpu::kScoreRows;
 
 namespace {
 
@@ -52,8 +53,8 @@ void ChunkSelector::ScoreTile(const CpuAttentionContext& context, const Rows& ro
   cpu::ScoreChunksArgs args;
   args.dtype = context.geometry().dtype;
   args.dim = context.geometry().padded_dim;
-  for (int first = 0; first < num_rows; first += kQueryRows) {
-    args.num_rows = std::min(kQueryRows, num_rows - first);
+  for (int first = 0; first < num_rows; first += kScoreRows) {
+    args.num_rows = std::min(kScoreRows, num_rows - first);
     if (rows.ends[first + args.num_rows - 1] - 1 < tile * kTile) continue;
     if (terms_of_head_ > 1) {
       ScoreTileByTerms(context, rows, head, tile, first, args.num_rows);
@@ -63,7 +64,7 @@ void ChunkSelector::ScoreTile(const CpuAttentionContext& context, const Rows& ro
     args.tile = context.SummaryTile(slice.summaries[tile], rows.layer, term.head);
     args.next = first == 0 ? context.SummaryTile(slice.summaries[next_tile], rows.layer, term.head)
                            : args.tile;
-    args.q = &term.queries[int64_t{first} * args.dim];
+    args.q = PackedQueries(context, term, first);
     for (int r = 0; r < args.num_rows; ++r) {
       args.thresholds[r] = Threshold(ListOf(head, first + r));
     }
@@ -84,7 +85,7 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
                                      int64_t tile, int first_row, int num_rows) {
   const SequenceSlice& slice = *context.slice;
   const int frames = FramesPerSummaryTile(slice.plan->selection);
-  std::array<float, kQueryRows* kTile> sums = {};
+  std::array<float, kScoreRows* kTile> sums = {};
   for (int n = 0; n < terms_of_head_; ++n) {
     const Term& term = terms_[head * terms_of_head_ + n];
     cpu::ScoreChunksArgs args;
@@ -94,7 +95,7 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
         context.SummaryTile(slice.summaries[tile * frames + term.frame], rows.layer, term.head);
     args.next = args.tile;
     args.num_rows = num_rows;
-    args.q = term.queries + int64_t{first_row} * args.dim;
+    args.q = PackedQueries(context, term, first_row);
     args.thresholds.fill(0);
     context.kernels->score_chunks(&args);
     for (int at = 0; at < num_rows * kTile; ++at) sums[at] += args.scores[at];
@@ -109,28 +110,47 @@ void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const R
   }
 }
 
+const std::byte* ChunkSelector::PackedQueries(const CpuAttentionContext& context, const Term& term,
+                                              int first_row) const {
+  const KvGeometry& g = context.geometry();
+  return packed_ + term.queries +
+         context.kernels->chunk_query_bytes(g.dtype, first_row, g.padded_dim);
+}
+
+void ChunkSelector::AddTerm(const CpuAttentionContext& context, const float* queries, int head,
+                            int frame) {
+  const KvGeometry& g = context.geometry();
+  const int64_t begin = std::ssize(terms_) * term_bytes_;
+  context.kernels->pack_chunk_queries(g.dtype, queries, static_cast<int>(num_rows_), g.padded_dim,
+                                      packed_ + begin);
+  terms_.push_back({begin, head, frame});
+}
+
 void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& rows) {
+  const KvGeometry& g = context.geometry();
   terms_.clear();
   const bool extremes = context.plan().selection.scorer == ChunkSelection::Scorer::kQuest;
   terms_of_head_ = (extremes ? 2 : 1) * (rows.together ? rows.num_heads : 1);
-  const int64_t size = static_cast<int64_t>(rows.ends.size()) * context.geometry().padded_dim;
-  if (extremes) {
-    positive_.resize(rows.num_heads * size);
-    negative_.resize(rows.num_heads * size);
-  }
+  const int64_t bytes =
+      context.kernels->chunk_query_bytes(g.dtype, static_cast<int>(num_rows_), g.padded_dim);
+  term_bytes_ = (bytes + 63) / 64 * 64;
+  packed_ = scratch_.Get<std::byte>((extremes ? 2 : 1) * rows.num_heads * term_bytes_);
+  const int64_t size = static_cast<int64_t>(num_rows_) * g.padded_dim;
+  positive_.resize(extremes ? size : 0);
+  negative_.resize(extremes ? size : 0);
   for (int h = 0; h < rows.num_heads; ++h) {
     const float* queries = rows.queries + h * rows.head_stride;
     if (!extremes) {
-      terms_.push_back({queries, rows.first_head + h, 0});
+      AddTerm(context, queries, rows.first_head + h, 0);
       continue;
     }
     // sum_x max(q_x max_x, q_x min_x) = <max(q, 0), max> + <min(q, 0), min>
     for (int64_t x = 0; x < size; ++x) {
-      positive_[h * size + x] = std::max(queries[x], 0.0f);
-      negative_[h * size + x] = std::min(queries[x], 0.0f);
+      positive_[x] = std::max(queries[x], 0.0f);
+      negative_[x] = std::min(queries[x], 0.0f);
     }
-    terms_.push_back({&positive_[h * size], rows.first_head + h, 0});
-    terms_.push_back({&negative_[h * size], rows.first_head + h, 1});
+    AddTerm(context, positive_.data(), rows.first_head + h, 0);
+    AddTerm(context, negative_.data(), rows.first_head + h, 1);
   }
 }
 
@@ -142,6 +162,7 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
   const int num_heads = rows.together ? 1 : rows.num_heads;
   const int at_a_time = std::ssize(rows.ends) <= kQueryRows ? num_heads : 1;
   const int64_t ahead = (kTilesAhead + at_a_time - 1) / at_a_time;
+  context.kernels->begin_scores();
   for (int first = 0; first < num_heads; first += at_a_time) {
     for (int64_t tile = 0; tile <= last_tile; ++tile) {
       const int64_t next = tile + ahead <= last_tile ? tile + ahead : tile;
@@ -150,6 +171,7 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
       }
     }
   }
+  context.kernels->end_scores();
 }
 
 void ChunkSelector::TakeLast(const Rows& rows) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/backend/cpu/attention_context.h"
+#include "engine/base/scratch_memory.h"
 
 namespace folio {
 
@@ -51,7 +52,7 @@ class ChunkSelector {
   size_t ListOf(int head, int row) const { return head * num_rows_ + row; }
   // One product of queries and a tile; a score is the sum over the terms.
   struct Term {
-    const float* queries = nullptr;  // [rows][dim]
+    int64_t queries = 0;  // where they begin in packed_
     int head = 0;
     int frame = 0;  // which of the tile's summary frames
   };
@@ -59,6 +60,10 @@ class ChunkSelector {
   // What a chunk must exceed to be among the best of a list so far.
   float Threshold(size_t list) const;
   void MakeTerms(const CpuAttentionContext& context, const Rows& rows);
+  // `queries` [rows][dim]
+  void AddTerm(const CpuAttentionContext& context, const float* queries, int head, int frame);
+  const std::byte* PackedQueries(const CpuAttentionContext& context, const Term& term,
+                                 int first_row) const;
   void Scan(const CpuAttentionContext& context, const Rows& rows);
   // `next_tile` is fetched on the way.
   void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int head, int64_t tile,
@@ -73,7 +78,10 @@ class ChunkSelector {
   size_t num_rows_ = 0;
   std::vector<Term> terms_;  // [heads that choose][terms_of_head]
   int terms_of_head_ = 0;
-  std::vector<float> positive_;  // [heads][rows][dim], for Quest
+  ScratchMemory scratch_;
+  std::byte* packed_ = nullptr;  // queries of all terms, term_bytes_ each
+  int64_t term_bytes_ = 0;
+  std::vector<float> positive_;  // [rows][dim], for Quest
   std::vector<float> negative_;
   // Lists are [heads that choose][rows].
   std::vector<Pick> best_;      // [lists][capacity], best first

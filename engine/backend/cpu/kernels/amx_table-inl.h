@@ -3,6 +3,7 @@
 
 #include "engine/backend/cpu/kernels/amx_attention-inl.h"
 #include "engine/backend/cpu/kernels/amx_matmul-inl.h"
+#include "engine/backend/cpu/kernels/amx_scores-inl.h"
 #include "engine/backend/cpu/kernels/amx_tiles.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 
@@ -35,6 +36,11 @@ void UseMatrixUnit(Kernels* kernels) {
   kernels->matmul = MultiplyTiles<Tiles>;
   kernels->matmul_scratch_bytes = ScratchForTiles;
   kernels->attend_page = AttendPageTiles<Tiles>;
+  kernels->score_chunks = ScoreChunkTiles<Tiles>;
+  kernels->begin_scores = BeginScores<Tiles>;
+  kernels->end_scores = Tiles::Release;
+  kernels->pack_chunk_queries = PackTileQueries;
+  kernels->chunk_query_bytes = TileQueryBytes;
   kernels->multiply_tiles = MultiplyTilesForTime<Tiles>;
   kernels->multiply_tiles_flops = kMeterTilesFlops;
 }

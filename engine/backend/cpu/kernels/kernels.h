@@ -12,9 +12,10 @@
 
 namespace folio::cpu {
 
-// Rows of queries that are scored with one load of a summary or key, and that read one page in a
+// Rows of queries that are scored with one load of a key, of summaries, and that read one page in a
 // call.
 inline constexpr int kQueryRows = 8;
+inline constexpr int kScoreRows = 32;
 inline constexpr int kPageRows = 64;
 
 inline constexpr int kMultiplyAddChains = 12;
@@ -66,7 +67,7 @@ struct AttendPageArgs {
   std::array<float, kPageRows> bias_slope;
 };
 
-// Summaries of 16 chunks, a tile that lies as 16 keys do, against up to kQueryRows queries.
+// Summaries of 16 chunks, a tile that lies as 16 keys do, against up to kScoreRows queries.
 struct ScoreChunksArgs {
   DType dtype = DType::kF32;
   const std::byte* tile = nullptr;
@@ -74,11 +75,12 @@ struct ScoreChunksArgs {
   const std::byte* next = nullptr;
   int dim = 0;
   int num_rows = 0;
-  const float* q = nullptr;  // [num_rows][dim]
-  std::array<float, kQueryRows> thresholds;
+  // Of the first row, among those that pack_chunk_queries packed: a multiple of kScoreRows.
+  const std::byte* q = nullptr;
+  std::array<float, kScoreRows> thresholds;
   // Out: [num_rows][16], and per row a bit for every chunk whose score is above the threshold.
-  std::array<float, kQueryRows * 16> scores;
-  std::array<uint32_t, kQueryRows> above;
+  alignas(64) std::array<float, kScoreRows * 16> scores;
+  std::array<uint32_t, kScoreRows> above;
 };
 
 // Running softmax of one row before any key: dim zeros, then max and sum.
@@ -118,8 +120,15 @@ struct Kernels {
   // the softmax * v_scales, both rounded to integers of 16 bits, the largest magnitude of each row
   // being 32767, all sums of products are exact.
   void (*attend_sealed_page)(int bits, int page_tokens, const AttendPageArgs& args) = nullptr;
-  // Scores of up to kQueryRows queries against 16 chunk summaries, in fp32 whatever those are.
+  // Scores of up to kScoreRows queries against 16 chunk summaries, in fp32 whatever those are;
+  // between begin_scores and end_scores of the same thread, which calls no other kernel meanwhile.
   void (*score_chunks)(ScoreChunksArgs* args) = nullptr;
+  void (*begin_scores)() = nullptr;
+  void (*end_scores)() = nullptr;
+  // Queries [num_rows][dim] as score_chunks reads them, chunk_query_bytes aligned to 64.
+  void (*pack_chunk_queries)(DType dtype, const float* q, int num_rows, int dim,
+                             std::byte* packed) = nullptr;
+  int64_t (*chunk_query_bytes)(DType dtype, int num_rows, int dim) = nullptr;
   //   out [num_rows][page_tokens], a row every out_stride floats = q [num_rows][dim] . keys of one
   //   page, likewise
   void (*score_page)(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,

@@ -50,9 +50,16 @@ template <DType kType, int kRows = (kSums + 1) / 2>
 void ScoreChunkRows(ScoreChunksArgs* args, int row) {
   for (; row + kRows <= args->num_rows; row += kRows) {
     ScoreTileRows<kType, kRows>(args->tile, row == 0 ? args->next : args->tile, args->dim,
-                                args->q + row * args->dim, &args->scores[row * kTileTokens]);
+                                reinterpret_cast<const float*>(args->q) + row * args->dim,
+                                &args->scores[row * kTileTokens]);
   }
   if constexpr (kRows > 1) ScoreChunkRows<kType, kRows / 2>(args, row);
+}
+
+void MarkAbove(ScoreChunksArgs* args) {
+  for (int r = 0; r < args->num_rows; ++r) {
+    args->above[r] = LanesAbove(Load(&args->scores[r * kTileTokens]), args->thresholds[r]);
+  }
 }
 
 void ScoreChunks(ScoreChunksArgs* args) {
@@ -61,9 +68,13 @@ void ScoreChunks(ScoreChunksArgs* args) {
   } else {
     ScoreChunkRows<DType::kF32>(args, 0);
   }
-  for (int r = 0; r < args->num_rows; ++r) {
-    args->above[r] = LanesAbove(Load(&args->scores[r * kTileTokens]), args->thresholds[r]);
-  }
+  MarkAbove(args);
+}
+
+// Vectors read queries as they are.
+int64_t ChunkQueryBytes(DType, int num_rows, int dim) { return int64_t{num_rows} * dim * 4; }
+void PackChunkQueries(DType dtype, const float* q, int num_rows, int dim, std::byte* packed) {
+  std::memcpy(packed, q, ChunkQueryBytes(dtype, num_rows, dim));
 }
 
 template <DType kType, int kRows = (kSums + 1) / 2>
