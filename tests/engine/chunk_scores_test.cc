@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -53,6 +52,10 @@ class ChunkScores : public testing::TestWithParam<std::tuple<Isa, DType, int>> {
     }
     return score;
   }
+  // The matrix unit has queries of 16 bits.
+  double Tolerance() const {
+    return (isa_ == Isa::kAmx && dtype_ == DType::kBf16 ? 8e-6 : 2e-6) * dim_;
+  }
   cpu::ScoreChunksArgs Score(int first, int end, float threshold) const {
     cpu::ScoreChunksArgs args;
     args.dtype = dtype_;
@@ -81,13 +84,10 @@ class ChunkScores : public testing::TestWithParam<std::tuple<Isa, DType, int>> {
 
 TEST_P(ChunkScores, AreProductsOfTheStoredNumbersInFp32) {
   const cpu::ScoreChunksArgs scored = Score(0, kScoreRows, 1.0f);
-  // The matrix unit has queries of 16 bits.
-  const bool tiles = isa_ == Isa::kAmx && dtype_ == DType::kBf16;
-  const double tolerance = (tiles ? 8e-6 : 2e-6) * dim_;
   for (int row = 0; row < kScoreRows; ++row) {
     for (int chunk = 0; chunk < kTile; ++chunk) {
       const float score = scored.scores[row * kTile + chunk];
-      ASSERT_NEAR(score, Expected(row, chunk), tolerance) << row << " " << chunk;
+      ASSERT_NEAR(score, Expected(row, chunk), Tolerance()) << row << " " << chunk;
       ASSERT_EQ(scored.above[row] >> chunk & 1, score > 1.0f ? 1u : 0u);
     }
   }
@@ -106,31 +106,28 @@ TEST_P(ChunkScores, DoNotDependOnTheRowsBesideThem) {
   }
 }
 
-TEST_P(ChunkScores, AreThoseOfSingleKeysAndOfPages) {
-  constexpr int kRows = 7;
-  std::array<float, kRows * kTile> scores;
-  for (int row = 0; row < kRows; ++row) {
-    float* const of_row = &scores[row * kTile];
-    cpu::KernelsFor(isa_).score_tile(dtype_, tile_.data(), dim_, &queries_[row * dim_], of_row);
-    for (int key = 0; key < kTile; ++key) {
-      ASSERT_NEAR(of_row[key], Expected(row, key), 2e-6 * dim_) << row << " " << key;
-    }
-  }
+TEST_P(ChunkScores, OfPagesLikewise) {
   // A page of three times the tile, its rows further apart than its tokens.
+  constexpr int kRows = 39;
+  constexpr int kStride = 3 * kTile + 5;
   std::vector<std::byte> page;
   for (int n = 0; n < 3; ++n) page.insert(page.end(), tile_.begin(), tile_.end());
-  constexpr int kStride = 3 * kTile + 5;
-  std::vector<float> out(kRows * kStride, 7.0f);
-  cpu::KernelsFor(isa_).score_page(dtype_, page.data(), 3 * kTile, dim_, queries_.data(), kRows,
-                                   out.data(), kStride);
+  std::vector<float> queries = queries_;
+  queries.insert(queries.end(), queries_.begin(), queries_.begin() + (kRows - kScoreRows) * dim_);
+  const auto score = [&](int first, int rows) {
+    std::vector<float> out(rows * kStride, 7.0f);
+    cpu::KernelsFor(isa_).score_page(dtype_, page.data(), 3 * kTile, dim_, &queries[first * dim_],
+                                     rows, out.data(), kStride);
+    return out;
+  };
+  const std::vector<float> out = score(0, kRows);
   for (int row = 0; row < kRows; ++row) {
-    for (int n = 0; n < 3; ++n) {
-      ASSERT_EQ(
-          std::memcmp(&out[row * kStride + n * kTile], &scores[row * kTile], kTile * sizeof(float)),
-          0)
-          << row << " " << n;
+    const std::vector<float> alone = score(row, 1);
+    ASSERT_EQ(std::memcmp(&out[row * kStride], alone.data(), kStride * sizeof(float)), 0) << row;
+    for (int n = 0; n < 3 * kTile; ++n) {
+      ASSERT_NEAR(alone[n], Expected(row % kScoreRows, n % kTile), Tolerance()) << row << " " << n;
     }
-    for (int n = 3 * kTile; n < kStride; ++n) ASSERT_EQ(out[row * kStride + n], 7.0f);
+    for (int n = 3 * kTile; n < kStride; ++n) ASSERT_EQ(alone[n], 7.0f);
   }
 }
 

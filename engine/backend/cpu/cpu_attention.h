@@ -133,6 +133,8 @@ class AttentionWorker {
   void CollectVisits(std::span<const ChosenChunk> chosen, int64_t page);
   // Pages of the chunk that any of `chosen` sees.
   int64_t NumPagesSeen(std::span<const ChosenChunk> chosen) const;
+  // `scores` [page_tokens] of one query.
+  void RankTokens(int64_t page, const float* scores, TokenChoice* choice);
   static void RankToken(ScoredToken token, int count, std::vector<ScoredToken>* best);
 
   struct Page {
@@ -188,6 +190,7 @@ class AttentionWorker {
   std::vector<int> places_;  // of the chunks of chosen_ when sorted
   size_t next_chosen_ = 0;   // of chosen_: the first one of the chunk that is visited
   std::vector<TokenChoice> choices_;
+  std::vector<float> token_scores_;  // [kPageRows][page_tokens]
   size_t num_choices_ = 0;  // of choices_; the others are room
   std::vector<WantedToken> wanted_;
   size_t next_wanted_ = 0;

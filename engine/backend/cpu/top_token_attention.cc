@@ -39,28 +39,33 @@ void AttentionWorker::BeginTokenScores() {
 
 void AttentionWorker::ScoreTokens(int64_t page) {
   const KvGeometry& g = context_->geometry();
-  const int64_t tile_bytes = int64_t{kTile} * dim_ * DTypeBytes(g.dtype);
-  const std::byte* keys = nullptr;
-  bool sealed = false;  // as the keys are; later rows read them so
-  float scores[kTile];
-  for (size_t n = 0; n < num_choices_; ++n) {
-    TokenChoice& choice = choices_[n];
-    if (keys == nullptr || sealed != IsSealedFor(page, choice.query)) {
-      sealed = IsSealedFor(page, choice.query);
-      keys =
-          page_reader_.Read(*context_, *context_->rope, Slice(page, sealed), {.sealed = sealed}).k;
+  token_scores_.resize(static_cast<size_t>(cpu::kPageRows) * page_tokens_);
+  for (size_t begin = 0; begin < num_choices_;) {
+    // Later rows may read the page sealed.
+    const int query = choices_[begin].query;
+    const bool sealed = IsSealedFor(page, query);
+    size_t end = begin + 1;
+    while (end < num_choices_ && end - begin < cpu::kPageRows &&
+           choices_[end].query == query + static_cast<int>(end - begin) &&
+           IsSealedFor(page, choices_[end].query) == sealed) {
+      ++end;
     }
-    for (int tile = 0; tile < page_tokens_ / kTile; ++tile) {
-      const int64_t first = page * page_tokens_ + tile * kTile;
-      if (first + kTile <= choice.candidates.begin || first >= choice.candidates.end) continue;
-      context_->kernels->score_tile(g.dtype, keys + tile * tile_bytes, dim_,
-                                    &turned_[int64_t{choice.query} * dim_], scores);
-      for (int lane = 0; lane < kTile; ++lane) {
-        const int64_t token = first + lane;
-        if (token < choice.candidates.begin || token >= choice.candidates.end) continue;
-        RankToken({scores[lane], token}, plan().top_tokens.count, &choice.best);
-      }
-    }
+    const std::byte* const keys =
+        page_reader_.Read(*context_, *context_->rope, Slice(page, sealed), {.sealed = sealed}).k;
+    context_->kernels->score_page(g.dtype, keys, page_tokens_, dim_,
+                                  &turned_[int64_t{query} * dim_], static_cast<int>(end - begin),
+                                  token_scores_.data(), page_tokens_);
+    const float* scores = token_scores_.data();
+    for (; begin < end; ++begin, scores += page_tokens_) RankTokens(page, scores, &choices_[begin]);
+  }
+}
+
+void AttentionWorker::RankTokens(int64_t page, const float* scores, TokenChoice* choice) {
+  const int64_t first = page * page_tokens_;
+  const int64_t begin = std::max(first, choice->candidates.begin);
+  const int64_t end = std::min(first + page_tokens_, choice->candidates.end);
+  for (int64_t token = begin; token < end; ++token) {
+    RankToken({scores[token - first], token}, plan().top_tokens.count, &choice->best);
   }
 }
 

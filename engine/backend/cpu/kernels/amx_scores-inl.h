@@ -1,4 +1,4 @@
-// Scores of chunk summaries in bf16 on the matrix unit (amx_tiles.h). A query is the sum of two
+// Scores of keys and chunk summaries in bf16 on the matrix unit (amx_tiles.h). A query is the sum of two
 // numbers of bf16, so that scores are as good as those of fp32 that has 16 bits. What a row gets
 // does not depend on the rows beside it, nor on how many there are.
 #pragma once
@@ -39,23 +39,22 @@ void PackTileQueries(DType dtype, const float* q, int num_rows, int dim, std::by
   }
 }
 
+// Scores of up to 16 * kGroups packed queries against 16 keys or summaries that lie as a tile of
+// keys: [row][16].
 template <typename Tiles, int kGroups>
-void ScoreChunkGroups(ScoreChunksArgs* args) {
+void ScoreTileGroups(const std::byte* tile, int dim, const std::byte* q, Fetcher* fetcher,
+                     float* scores) {
   using Numbers = TileNumbers<kGroups, 1>;
-  const int64_t bytes = QueryTilesBytes(args->dim);
-  const PairColumns summaries = {.data = args->tile, .pair_bytes = kTileRowBytes};
-  const int64_t tile_bytes = int64_t{args->dim} * 2 * kTileTokens;
-  Fetcher fetcher(args->next, args->next == args->tile ? 0 : tile_bytes,
-                  2 * static_cast<int>(bytes / kTileBytes));
+  const int64_t bytes = QueryTilesBytes(dim);
+  const PairColumns keys = {.data = tile, .pair_bytes = kTileRowBytes};
   const auto add = [&](const std::byte* queries) {
-    AddColumns<Tiles, kGroups>(queries, 2 * bytes, summaries, 0, args->dim / 2, &fetcher,
+    AddColumns<Tiles, kGroups>(queries, 2 * bytes, keys, 0, dim / 2, fetcher,
                                std::make_integer_sequence<int, 1>());
   };
   Tiles::template Zero<Numbers::Sum(0, 0)>();
   if constexpr (kGroups == 2) Tiles::template Zero<Numbers::Sum(1, 0)>();
-  add(args->q);
-  add(args->q + bytes);
-  float* const scores = args->scores.data();
+  add(q);
+  add(q + bytes);
   Tiles::template Store<Numbers::Sum(0, 0)>(scores, 64);
   if constexpr (kGroups == 2) {
     Tiles::template Store<Numbers::Sum(1, 0)>(scores + kTileRows * kTileTokens, 64);
@@ -63,10 +62,20 @@ void ScoreChunkGroups(ScoreChunksArgs* args) {
 }
 
 template <typename Tiles>
+void ScoreTile(const std::byte* tile, int dim, int num_rows, const std::byte* q, Fetcher* fetcher,
+               float* scores) {
+  num_rows > kTileRows ? ScoreTileGroups<Tiles, 2>(tile, dim, q, fetcher, scores)
+                       : ScoreTileGroups<Tiles, 1>(tile, dim, q, fetcher, scores);
+}
+
+template <typename Tiles>
 void ScoreChunkTiles(ScoreChunksArgs* args) {
   static_assert(kScoreRows == 2 * kTileRows);
   if (args->dtype != DType::kBf16) return ScoreChunks(args);
-  args->num_rows > kTileRows ? ScoreChunkGroups<Tiles, 2>(args) : ScoreChunkGroups<Tiles, 1>(args);
+  const int64_t tile_bytes = int64_t{args->dim} * 2 * kTileTokens;
+  Fetcher fetcher(args->next, args->next == args->tile ? 0 : tile_bytes,
+                  2 * static_cast<int>(QueryTilesBytes(args->dim) / kTileBytes));
+  ScoreTile<Tiles>(args->tile, args->dim, args->num_rows, args->q, &fetcher, args->scores.data());
   MarkAbove(args);
 }
 
@@ -75,6 +84,29 @@ void BeginScores() {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) config.Set(tile, kTileRows, kTileRowBytes);
   Tiles::Configure(config);
+}
+
+template <typename Tiles>
+void ScorePageTiles(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,
+                    int num_rows, float* out, int64_t out_stride) {
+  if (dtype != DType::kBf16) {
+    return ScorePage(dtype, keys, page_tokens, dim, q, num_rows, out, out_stride);
+  }
+  alignas(64) std::byte packed[kScoreRows * 2 * kMaxHeadDim * 2];
+  alignas(64) float scores[kScoreRows * kTileTokens];
+  Fetcher nothing(nullptr, 0, 1);
+  BeginScores<Tiles>();
+  for (int first = 0; first < num_rows; first += kScoreRows) {
+    const int rows = std::min(kScoreRows, num_rows - first);
+    PackTileQueries(dtype, q + int64_t{first} * dim, rows, dim, packed);
+    for (int token = 0; token < page_tokens; token += kTileTokens) {
+      ScoreTile<Tiles>(keys + int64_t{token} * dim * 2, dim, rows, packed, &nothing, scores);
+      for (int r = 0; r < rows; ++r) {
+        Store(out + (first + r) * out_stride + token, Load(scores + r * kTileTokens));
+      }
+    }
+  }
+  Tiles::Release();
 }
 
 }  // namespace

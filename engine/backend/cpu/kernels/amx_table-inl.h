@@ -37,6 +37,7 @@ void UseMatrixUnit(Kernels* kernels) {
   kernels->matmul_scratch_bytes = ScratchForTiles;
   kernels->attend_page = AttendPageTiles<Tiles>;
   kernels->score_chunks = ScoreChunkTiles<Tiles>;
+  kernels->score_page = ScorePageTiles<Tiles>;
   kernels->begin_scores = BeginScores<Tiles>;
   kernels->end_scores = Tiles::Release;
   kernels->pack_chunk_queries = PackTileQueries;

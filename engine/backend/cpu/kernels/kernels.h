@@ -130,12 +130,9 @@ struct Kernels {
                              std::byte* packed) = nullptr;
   int64_t (*chunk_query_bytes)(DType dtype, int num_rows, int dim) = nullptr;
   //   out [num_rows][page_tokens], a row every out_stride floats = q [num_rows][dim] . keys of one
-  //   page, likewise
+  //   page
   void (*score_page)(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,
                      int num_rows, float* out, int64_t out_stride) = nullptr;
-  //   out [16] = q [dim] . 16 keys of one tile, in fp32 whatever the keys are
-  void (*score_tile)(DType dtype, const std::byte* tile, int dim, const float* q,
-                     float* out) = nullptr;
   //   out [dim] += sum over the 16 keys of one tile of weights[t] * key t
   void (*add_weighted_keys)(DType dtype, const std::byte* tile, int dim, const float* weights,
                             float* out) = nullptr;

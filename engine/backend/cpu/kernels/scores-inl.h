@@ -103,11 +103,6 @@ void ScorePage(DType dtype, const std::byte* keys, int page_tokens, int dim, con
   ScorePageRows<DType::kF32>(keys, page_tokens, dim, q, num_rows, out, out_stride);
 }
 
-void ScoreTile(DType dtype, const std::byte* tile, int dim, const float* q, float* out) {
-  if (dtype == DType::kBf16) return ScoreTileRows<DType::kBf16, 1>(tile, tile, dim, q, out);
-  ScoreTileRows<DType::kF32, 1>(tile, tile, dim, q, out);
-}
-
 void AddWeightedKeys(DType dtype, const std::byte* tile, int dim, const float* weights,
                      float* out) {
   const Vec w = Load(weights);

@@ -35,7 +35,6 @@ const Kernels& Table() {
         .pack_chunk_queries = PackChunkQueries,
         .chunk_query_bytes = ChunkQueryBytes,
         .score_page = ScorePage,
-        .score_tile = ScoreTile,
         .add_weighted_keys = AddWeightedKeys,
         .add_weighted_values = AddWeightedValues,
         .add_softmax = AddSoftmax,
