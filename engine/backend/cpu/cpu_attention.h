@@ -191,7 +191,7 @@ class AttentionWorker {
   size_t next_chosen_ = 0;   // of chosen_: the first one of the chunk that is visited
   std::vector<TokenChoice> choices_;
   std::vector<float> token_scores_;  // [kPageRows][page_tokens]
-  size_t num_choices_ = 0;  // of choices_; the others are room
+  size_t num_choices_ = 0;           // of choices_; the others are room
   std::vector<WantedToken> wanted_;
   size_t next_wanted_ = 0;
   std::vector<float> values_;  // [wanted tokens][dim]

@@ -58,9 +58,12 @@ class CpuBackend final : public Backend {
   }
   int num_threads() const override { return pool_.num_threads(); }
   Memory* memory() override { return HostMemory(); }
-  // Prompts are as fast per row from 64 rows on (docs/performance.md): steps need be no
-  // longer than they are worth waking the threads for.
-  int usual_step_rows() const override { return std::clamp(64 * num_threads(), 128, 512); }
+  // Prompts are as fast per row from 64 rows on, on the matrix unit from 256 (docs/performance.md):
+  // steps need be no longer than they are worth waking the threads for.
+  int usual_step_rows() const override {
+    const int per_thread = std::max(64, kernels_.bf16_rows_at_once / 2);
+    return std::clamp(per_thread * num_threads(), 2 * per_thread, 512);
+  }
 
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
                                                      const WeightFormat& format) override {
