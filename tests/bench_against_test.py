@@ -110,6 +110,20 @@ class Against(unittest.TestCase):
         self.folio(matrix_unit_share=0.45)
         self.assertRegex(self.line_of(self.run_it("prefill-bf16")[1], "prefill-bf16"), r" missed$")
 
+    def test_a_prompt_behind_a_depth_is_put_together_from_few_layers(self):
+        self.folio(prefill=80.0, matrix_unit_share=0.2)
+        self.peer("ik_llama.cpp", {"bf16": 0.02, "f16": 0.03, "q4_0": 0.01}, per_key=1e-7)
+        code, text, record = self.run_it("prefill-32k")
+        self.assertEqual(code, 0)
+        # 22 layers: the prompt itself, its half, and what lies before it.
+        seconds = 0.02 + 22 * 1e-7 * (256 + 32768)
+        line = self.line_of(text, "prefill-32k")
+        self.assertIn(f"{1 / seconds:.2f} [{1 / seconds:.2f}..{1 / seconds:.2f}] bf16", line)
+        self.assertRegex(line, r" 0\.20 +5000\.0 GFLOP/s matrix unit +8 x the peer, 0\.35 of the matrix unit +missed$")
+        self.assertEqual(record["results"][0]["case"], {"row": "prefill-32k", "strategy": "full", "depth": 32768, "weights": "bf16"})
+        read = [call for call in self.calls() if call[0] == "ik_llama.cpp" and "2-layers" in " ".join(call)]
+        self.assertEqual({call[call.index("-p") + 1] for call in read}, {"4096", "16384"})
+
     def test_a_batch_is_that_of_another_program(self):
         self.peer("ik_llama.cpp", {"q4_0": 0.1})
         bench_fakes.llama_batched_bench(self.directory / "ik_llama.cpp" / "llama-batched-bench", {"q4_0": 4.0, "q4_0 -rtr": 2.0},

@@ -68,7 +68,8 @@ key = model.rsplit(".", 2)[1] + (" -rtr" if args.get("-rtr") == "1" else "")
 if key not in {seconds!r}:
     sys.exit("cannot load " + key)
 layers = 2 if "2-layers" in model else 22
-second = {seconds!r}[key] * layers / 22 + {per_key} * layers * int(depth) * (2 if args["-ctk"] == "q8_0" else 1)
+before = int(depth) or int(args["-p"]) / 2
+second = {seconds!r}[key] * layers / 22 + {per_key} * layers * before * (2 if args["-ctk"] == "q8_0" else 1)
 print(json.dumps([{{"build_commit": "abc1", "build_number": 7, "model_filename": args["-m"], "n_prompt": int(args["-p"]),
                    "n_gen": int(args["-n"]), "samples_ns": [int(1e9 * second * int(tokens))] * int(args["-r"])}}]))
 """)

@@ -79,10 +79,11 @@ TEST_F(SchedulerTest, PromptsKeepTheAnswersPace) {
   ASSERT_TRUE(scheduler.Admit(prompt));
   int longest = 0;
   for (int n = 0; n < 50; ++n) longest = std::max(longest, run());
-  EXPECT_GE(longest, 7);
+  // Six tenths of the 20 ms that the bound leaves.
+  EXPECT_GE(longest, 6);
   EXPECT_LE(longest, 10);
   EXPECT_EQ(answer->num_in_kv, 51);
-  EXPECT_GT(prompt->num_in_kv, 300);
+  EXPECT_GT(prompt->num_in_kv, 280);
   scheduler.Remove(answer);
   EXPECT_EQ(run(), 64);  // nobody waits
   scheduler.Remove(prompt);
@@ -160,7 +161,7 @@ TEST_F(SchedulerTest, AChunkThatIsWorthMoreThanAStepIsCompleted) {
   most_beside = 0;
   for (int n = 0; n < 100; ++n) run();
   EXPECT_EQ(most_beside, 1);
-  EXPECT_GT(prompt->num_in_kv, 300);
+  EXPECT_GT(prompt->num_in_kv, 280);
   scheduler.Remove(answer);
   scheduler.Remove(prompt);
 }

@@ -2,7 +2,9 @@
 
 A peer reads a prompt of the whole depth before it decodes there, which takes it many minutes at 32k. So its time of a token
 at more than DIRECT tokens is put together: that of the whole model at depth 0, and what attention adds in a model of the
-same shape with few layers, times the layers. Beyond MEASURED that grows on with its slope between SLOPE_FROM and MEASURED."""
+same shape with few layers, times the layers. Beyond MEASURED that grows on with its slope between SLOPE_FROM and MEASURED.
+A prompt behind a depth likewise: attention adds to each of its tokens as much per token before it as to those of whole prompts
+of SLOPE_FROM and MEASURED tokens, which see half of them on average."""
 import dataclasses
 import json
 import pathlib
@@ -112,8 +114,7 @@ class LlamaBench:
 
     def tokens_per_s(self, row, variant):
         if row.what == "prefill":
-            flags = ["-p", str(PREFILL_TOKENS), "-n", "0"]
-            return 1 / self._measure(gguf_models.TINYLLAMA, variant, flags, PREFILL_TOKENS, 1)
+            return 1 / self._prefill(row, variant)
         if row.streams > 1:
             return self._batch(row, variant)
         if row.depth <= self.direct:
@@ -122,6 +123,17 @@ class LlamaBench:
         attention = self._attention_seconds(few, Variant(FEW_LAYERS_FORMAT, variant.cache), row.depth)
         whole = self._decode(gguf_models.TINYLLAMA, variant, 0, DECODE_TOKENS)
         return 1 / (whole + attention * gguf_models.TINYLLAMA.layers / few.layers)
+
+    def _prefill(self, row, variant):
+        def whole_prompt(shape, variant, tokens):
+            return self._measure(shape, variant, ["-p", str(tokens), "-n", "0"], tokens, 1)
+        seconds = whole_prompt(gguf_models.TINYLLAMA, variant, PREFILL_TOKENS)
+        if row.depth == 0:
+            return seconds
+        few, attention = gguf_models.few_layers(gguf_models.TINYLLAMA), Variant(FEW_LAYERS_FORMAT, variant.cache)
+        longer = whole_prompt(few, attention, MEASURED) - whole_prompt(few, attention, SLOPE_FROM)
+        per_token_before = 2 * longer / (MEASURED - SLOPE_FROM)
+        return seconds + per_token_before * row.depth * gguf_models.TINYLLAMA.layers / few.layers
 
     def _attention_seconds(self, few, variant, depth):
         """What a token takes longer at `depth` than at 0."""

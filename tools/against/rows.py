@@ -95,4 +95,7 @@ ROWS = [
     Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70, with_matrix_unit={"share": 0.50, "ratio": 5}),
     Row("prefill-int8", "prefill", "int8", ("q8_0",), ratio=3),
     Row("prefill-int4", "prefill", "int4", ("q4_0",), ratio=3),
+    Row("prefill-32k", "prefill", "bf16", WIDE, depth=32_768, ratio=8, with_matrix_unit={"share": 0.35}),
+    Row("prefill-32k-long-heads", "prefill", "bf16", WIDE, depth=32_768, strategy="long_heads", with_matrix_unit={"share": 0.25}),
+    Row("prefill-32k-lm-infinite", "prefill", "bf16", WIDE, depth=32_768, strategy="lm_infinite", with_matrix_unit={"share": 0.40}),
 ]

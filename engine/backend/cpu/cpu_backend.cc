@@ -234,6 +234,7 @@ void CpuBackend::SwiGlu(const float* gate_up, int num_rows, int width, float* ou
 
 void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows,
                         std::span<const float> bias, Output output, float* y) {
+  if (num_rows == 0) return;
   const auto& matrix = static_cast<const CpuMatrix&>(packed);
   const int64_t inputs = matrix.cols();
   const int64_t row_words = matrix.num_groups() * matrix.format().x_words();

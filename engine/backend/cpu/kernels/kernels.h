@@ -12,8 +12,8 @@
 
 namespace folio::cpu {
 
-// Rows of queries that are scored with one load of a key, of summaries, and that read one page in a
-// call.
+// Rows of queries that are scored with one load of a key, that are scored against summaries in a
+// call, and that read one page in a call.
 inline constexpr int kQueryRows = 8;
 inline constexpr int kScoreRows = 32;
 inline constexpr int kPageRows = 64;
