@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <random>
 #include <span>
 #include <vector>
 
@@ -12,21 +11,15 @@
 #include "engine/backend/cpu/kernels/amx_matmul-inl.h"
 #include "engine/base/scratch_memory.h"
 #include "tests/engine/emulated_tiles.h"
+#include "tests/engine/random_floats.h"
 
 namespace folio::cpu::emulated_amx {
 namespace {
 
 using test::EmulatedTiles;
+using test::RandomFloats;
 using Floats = std::vector<float>;
 using Codec = WeightFormat::Codec;
-
-Floats Random(int64_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Floats values(size);
-  for (float& value : values) value = normal(random);
-  return values;
-}
 
 float Rounded(float x) { return Bf16ToFloat(FloatToBf16(x)); }
 
@@ -43,7 +36,7 @@ std::unique_ptr<CpuMatrix> Pack(std::span<const uint16_t> weights, int64_t outpu
 }
 
 std::vector<uint16_t> RandomBf16(int64_t size, uint64_t seed) {
-  const Floats values = Random(size, seed);
+  const Floats values = RandomFloats(size, seed);
   std::vector<uint16_t> bits;
   for (const float value : values) bits.push_back(FloatToBf16(value));
   return bits;
@@ -95,7 +88,7 @@ TEST_P(IntegerTiles, HaveTheBitsOfVectors) {
     for (const int64_t outputs : {1, 45, 96}) {
       const auto matrix = Pack(RandomBf16(outputs * inputs, 1), outputs, inputs, {codec, group});
       for (const int rows : {1, kIntegerRows, kIntegerRows + 1, 13, 16, 17, 31, 32, 129, 145}) {
-        Floats x = Random(rows * inputs, 2);
+        Floats x = RandomFloats(rows * inputs, 2);
         std::fill_n(x.begin(), std::min<int64_t>(group, inputs), 0.0f);
         const Floats by_vectors =
             Multiply(*matrix, x, rows, kIntegerRows, PackX, MatMul, NoScratch);
@@ -116,7 +109,7 @@ TEST(Bf16Tiles, AreProductsOfRoundedInputs) {
       const auto weights = RandomBf16(outputs * inputs, 3);
       const auto matrix = Pack(weights, outputs, inputs, {});
       for (const int rows : {1, 2, 15, 16, 17, 32, 33, 50}) {
-        const Floats x = Random(rows * inputs, 4);
+        const Floats x = RandomFloats(rows * inputs, 4);
         const Floats y = ByTiles(*matrix, x, rows);
         for (int row = 0; row < rows; ++row) {
           for (int64_t out = 0; out < outputs; ++out) {
@@ -143,7 +136,7 @@ TEST_P(Bf16TilesOf, ARowHasTheSameBitsAloneAndBesideOthers) {
   constexpr int64_t kOutputs = 70;
   const auto matrix = Pack(RandomBf16(kOutputs * inputs, 5), kOutputs, inputs, {});
   for (const int rows : {2, 16, 17, 40, 64}) {
-    const Floats x = Random(rows * inputs, 6);
+    const Floats x = RandomFloats(rows * inputs, 6);
     const Floats together = ByTiles(*matrix, x, rows);
     for (int row = 0; row < rows; ++row) {
       const Floats one(x.begin() + row * inputs, x.begin() + (row + 1) * inputs);
@@ -160,7 +153,7 @@ INSTANTIATE_TEST_SUITE_P(OneSliceAndThree, Bf16TilesOf, testing::Values(300, 4 *
 TEST(Bf16Tiles, WhatIsNotANumberStaysSo) {
   constexpr int64_t kInputs = 40;
   const auto matrix = Pack(RandomBf16(kInputs, 7), 1, kInputs, {});
-  Floats x = Random(2 * kInputs, 8);
+  Floats x = RandomFloats(2 * kInputs, 8);
   x[3] = std::bit_cast<float>(0xffffffffu);
   x[kInputs + 5] = INFINITY;
   const Floats y = ByTiles(*matrix, x, 2);

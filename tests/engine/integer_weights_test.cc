@@ -13,12 +13,14 @@
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/backend/cpu/cpu_matrix.h"
 #include "engine/base/half.h"
+#include "tests/engine/random_floats.h"
 
 namespace folio {
 namespace {
 
 using Codec = WeightFormat::Codec;
 using Floats = std::vector<float>;
+using test::RandomFloats;
 
 struct Case {
   Isa isa;
@@ -51,14 +53,6 @@ TensorView ViewOf(const Floats& values, int64_t rows, int64_t cols) {
   view.shape[0] = rows;
   view.shape[1] = cols;
   return view;
-}
-
-Floats Random(int64_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Floats values(size);
-  for (float& value : values) value = normal(random);
-  return values;
 }
 
 // Integers of a group and their scale.
@@ -171,8 +165,8 @@ TEST_P(IntegerWeights, SumsAreExact) {
 TEST_P(IntegerWeights, ProductsAreThoseOfTheDefinition) {
   constexpr int64_t kInputs = 700, kOutputs = 45;
   constexpr int kRows = 7;
-  const Floats weights = Random(kOutputs * kInputs, 1);
-  Floats x = Random(kRows * kInputs, 2);
+  const Floats weights = RandomFloats(kOutputs * kInputs, 1);
+  Floats x = RandomFloats(kRows * kInputs, 2);
   std::fill_n(x.begin() + 3 * kInputs, 256, 0.0f);  // groups without a scale
   const Floats y = Multiply(*Pack(weights, kOutputs, kInputs), x, kRows);
   for (int row = 0; row < kRows; ++row) {
@@ -187,10 +181,10 @@ TEST_P(IntegerWeights, ProductsAreThoseOfTheDefinition) {
 
 TEST_P(IntegerWeights, ARowHasTheSameBitsAloneAndBesideOthers) {
   constexpr int64_t kInputs = 300, kOutputs = 70;
-  const Floats weights = Random(kOutputs * kInputs, 3);
+  const Floats weights = RandomFloats(kOutputs * kInputs, 3);
   const auto matrix = Pack(weights, kOutputs, kInputs);
   for (const int rows : {2, 4, 7, 12, 29}) {
-    const Floats x = Random(rows * kInputs, 4);
+    const Floats x = RandomFloats(rows * kInputs, 4);
     const Floats together = Multiply(*matrix, x, rows);
     for (int row = 0; row < rows; ++row) {
       const Floats one(x.begin() + row * kInputs, x.begin() + (row + 1) * kInputs);
@@ -204,7 +198,7 @@ TEST_P(IntegerWeights, ARowHasTheSameBitsAloneAndBesideOthers) {
 // What a weight is read back as is the nearest that its scale allows.
 TEST(IntegerWeightsInMemory, AreReadBackAsIntegersTimesScale) {
   constexpr int64_t kInputs = 300, kOutputs = 40;
-  Floats weights = Random(kOutputs * kInputs, 6);
+  Floats weights = RandomFloats(kOutputs * kInputs, 6);
   std::fill_n(weights.begin() + 5 * kInputs, kInputs, 0.0f);
   const TensorView view = ViewOf(weights, kOutputs, kInputs);
   WorkerPool pool(2);
@@ -230,7 +224,7 @@ TEST(IntegerWeightsInMemory, AreReadBackAsIntegersTimesScale) {
 TEST(IntegerWeightsInMemory, LieAsTheNameOfTheLayoutSays) {
   EXPECT_STREQ(cpu::kPanelLayout, "cpu-panels-1");
   constexpr int64_t kInputs = 100, kOutputs = 40, kPanels = 2;
-  const Floats weights = Random(kOutputs * kInputs, 7);
+  const Floats weights = RandomFloats(kOutputs * kInputs, 7);
   const TensorView view = ViewOf(weights, kOutputs, kInputs);
   WorkerPool pool(2);
   for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {

@@ -1,23 +1,16 @@
 // Products of more rows than meet a panel at a time, on every instruction set of this CPU.
 #include <gtest/gtest.h>
 
-#include <random>
 #include <vector>
 
 #include "engine/backend/cpu/cpu_backend.h"
+#include "tests/engine/random_floats.h"
 
 namespace folio {
 namespace {
 
 using Floats = std::vector<float>;
-
-Floats Random(int64_t size, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::normal_distribution<float> normal;
-  Floats values(size);
-  for (float& value : values) value = normal(random);
-  return values;
-}
+using test::RandomFloats;
 
 class ManyRows : public testing::TestWithParam<WeightFormat> {};
 
@@ -29,9 +22,9 @@ TEST_P(ManyRows, HaveTheBitsOfEachAlone) {
     for (const int64_t inputs : {96, 4160}) {
       const auto backend = *CreateCpuBackend({.num_threads = 2, .isa = isa});
       const auto matrix = *backend->PackRandom(kOutputs, inputs, 1, 0.1f, GetParam());
-      const Floats x = Random(kRows * inputs, 2);
-      const Floats bias = Random(kOutputs, 3);
-      Floats together = Random(kRows * kOutputs, 4);
+      const Floats x = RandomFloats(kRows * inputs, 2);
+      const Floats bias = RandomFloats(kOutputs, 3);
+      Floats together = RandomFloats(kRows * kOutputs, 4);
       const Floats before = together;
       backend->MatMul(*matrix, x.data(), kRows, bias, Backend::Output::kAdd, together.data());
       for (const int row : {0, 31, 32, 127, 255, 256, 400, 511, 512, 544}) {

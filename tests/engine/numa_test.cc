@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 namespace folio {
@@ -20,7 +21,9 @@ TEST(Numa, PagesAreInterleavedOverTheNodesThatThisProcessMayUse) {
       mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
   if (!InterleavePages(static_cast<std::byte*>(memory), kBytes, nodes)) {
+    const int error = errno;
     munmap(memory, kBytes);
+    ASSERT_TRUE(error == EPERM || error == ENOSYS) << std::strerror(error);
     GTEST_SKIP() << "this process may set no policy";
   }
   int policy = -1;

@@ -1,6 +1,6 @@
 // Scores of keys and chunk summaries in bf16 on the matrix unit (amx_tiles.h). A query is the sum
-// of two numbers of bf16, so that scores are as good as those of fp32 that has 16 bits. What a row
-// gets does not depend on the rows beside it, nor on how many there are.
+// of two numbers of bf16, which keep 16 bits of it. What a row gets does not depend on the rows
+// beside it, nor on how many there are.
 #pragma once
 
 #include <algorithm>
