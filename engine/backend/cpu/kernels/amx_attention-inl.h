@@ -2,13 +2,15 @@
 // keys and values of a page lie as its second operand wants them. Queries and weights are rounded
 // to bf16, as bf16 products of vectors do. What a row gets does not depend on the rows beside it,
 // nor on how many there are.
+//
+// Rows go in groups of 16. While vectors turn the scores of a group into weights, the unit
+// multiplies the weights of the group before with values and scores the group after it.
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "engine/backend/cpu/kernels/amx_bf16-inl.h"
+#include "engine/backend/cpu/kernels/amx_rows-inl.h"
 #include "engine/backend/cpu/kernels/amx_tiles.h"
 #include "engine/backend/cpu/kernels/attention-inl.h"
 #include "engine/backend/cpu/kernels/kernels.h"
@@ -17,229 +19,284 @@
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
-constexpr int64_t kTileBytes = kTileRows * kTileRowBytes;
-// bf16 of a row of a tile.
-constexpr int kTileNumbers = 2 * kTilePairs;
-// Sixteen queries or rows of weights, as tiles one after the other.
-template <int kMost>
-using RowTiles = std::byte[kMost / kTileNumbers * kTileBytes];
+// Tiles: sums of up to four columns, rows, columns in turn.
+constexpr int kMostColumns = 4;
+constexpr int kRowTile = kMostColumns;
+constexpr int ColumnTile(int column) { return kRowTile + 1 + column % 3; }
 
-// `x` [rows][stride], of which `n` count, a multiple of 16; the rest of the tiles is zeros.
-void PackRowTiles(const float* x, int64_t stride, int rows, int n, std::byte* tiles) {
-  for (int first = 0; first < n; first += kTileNumbers) {
-    for (int r = 0; r < rows; ++r) {
-      const float* const in = x + r * stride + first;
-      StoreBf16(tiles + r * kTileRowBytes, Load(in));
-      StoreBf16(tiles + r * kTileRowBytes + 32, first + 16 < n ? Load(in + 16) : Zero());
-    }
-    std::memset(tiles + rows * kTileRowBytes, 0, (kTileRows - rows) * kTileRowBytes);
-    tiles += kTileBytes;
-  }
-}
-
-// Fetches what will be read next, some lines at a time: more would wait for each other.
-class Fetcher {
+// out [16][16 * num_columns] = tiles of rows * columns, in steps of up to 16 pairs of four columns.
+template <typename Tiles>
+class TileProduct {
  public:
-  // `calls`: of Some, about.
-  Fetcher(const std::byte* data, int64_t num_bytes, int calls)
-      : at_(data), end_(data + num_bytes), step_((num_bytes / calls + 63) / 64 * 64) {}
-  FOLIO_INLINE void Some() {
-    const std::byte* const end = std::min(at_ + step_, end_);
-    for (; at_ < end; at_ += 64) Fetch(at_);
+  struct Operands {
+    const std::byte* rows = nullptr;  // the tile of pairs `begin` and those after it
+    // Pair p of column c: 64 bytes at columns + p * pair_bytes + c * column_bytes.
+    const std::byte* columns = nullptr;
+    int64_t pair_bytes = 0;
+    int64_t column_bytes = 0;
+    int num_columns = 0;
+    int64_t begin = 0;  // pairs
+    int64_t end = 0;
+    float* out = nullptr;
+    int64_t out_stride = 0;
+  };
+  TileProduct() = default;
+  explicit TileProduct(const Operands& operands) : x_(operands), pair_(operands.begin) {}
+
+  // One for each product, and one that stores the sums.
+  int64_t num_steps() const {
+    const int64_t products = (x_.end - x_.begin + kTilePairs - 1) / kTilePairs;
+    return (x_.num_columns + kMostColumns - 1) / kMostColumns * (products + 1);
+  }
+  FOLIO_INLINE bool Step() {
+    switch (std::min(kMostColumns, x_.num_columns - column_)) {
+      case 4:
+        return Columns(std::make_integer_sequence<int, 4>());
+      case 3:
+        return Columns(std::make_integer_sequence<int, 3>());
+      case 2:
+        return Columns(std::make_integer_sequence<int, 2>());
+      case 1:
+        return Columns(std::make_integer_sequence<int, 1>());
+      default:
+        return false;
+    }
   }
 
  private:
-  const std::byte* at_;
-  const std::byte* const end_;
-  const int64_t step_;
-};
-
-// Rows of pairs, of as many columns of 16 as a product wants: pair p of column c at
-// data + p * pair_bytes + c * column_bytes, 64 bytes.
-struct PairColumns {
-  const std::byte* data = nullptr;
-  int64_t pair_bytes = 0;
-  int64_t column_bytes = 0;
-};
-
-// Tiles of a product of kGroups times 16 rows with kColumns columns: sums 0 to 3, then the rows,
-// then columns in turn.
-template <int kGroups, int kColumns>
-struct TileNumbers {
-  static constexpr int Sum(int group, int column) { return group * kColumns + column; }
-  static constexpr int Rows(int group) { return 4 + group; }
-  static constexpr int Column(int column) { return 4 + kGroups + column % (4 - kGroups); }
-};
-
-template <typename Tiles, int kGroups, int kColumns, int kColumn>
-FOLIO_INLINE void AddColumn(const PairColumns& columns, int64_t pair, int64_t pairs) {
-  using Numbers = TileNumbers<kGroups, kColumns>;
-  constexpr int kB = Numbers::Column(kColumn);
-  const std::byte* const data =
-      columns.data + pair * columns.pair_bytes + kColumn * columns.column_bytes;
-  if (pairs == kTilePairs) {
-    Tiles::template Load<kB>(data, columns.pair_bytes);
-  } else {
-    // What lies behind them may be of another text, and not even a number.
-    alignas(64) std::byte last[kTileBytes] = {};
-    for (int64_t p = 0; p < pairs; ++p) {
-      std::memcpy(last + p * kTileRowBytes, data + p * columns.pair_bytes, kTileRowBytes);
+  template <int... kColumn>
+  FOLIO_INLINE bool Columns(std::integer_sequence<int, kColumn...>) {
+    if (pair_ >= x_.end) {
+      (Tiles::template Store<kColumn>(x_.out + (column_ + kColumn) * 16,
+                                      x_.out_stride * int64_t{sizeof(float)}),
+       ...);
+      column_ += sizeof...(kColumn);
+      pair_ = x_.begin;
+      return true;
     }
-    Tiles::template Load<kB>(last, kTileRowBytes);
+    if (pair_ == x_.begin) (Tiles::template Zero<kColumn>(), ...);
+    Tiles::template Load<kRowTile>(x_.rows + (pair_ - x_.begin) / kTilePairs * kTileBytes,
+                                   kTileRowBytes);
+    (AddColumn<kColumn>(), ...);
+    pair_ += kTilePairs;
+    return true;
   }
-  Tiles::template AddBf16<Numbers::Sum(0, kColumn), Numbers::Rows(0), kB>();
-  if constexpr (kGroups == 2) {
-    Tiles::template AddBf16<Numbers::Sum(1, kColumn), Numbers::Rows(1), kB>();
+  template <int kColumn>
+  FOLIO_INLINE void AddColumn() {
+    constexpr int kB = ColumnTile(kColumn);
+    LoadPairs<Tiles, kB>(x_.columns + pair_ * x_.pair_bytes + (column_ + kColumn) * x_.column_bytes,
+                         x_.pair_bytes, x_.end - pair_);
+    Tiles::template AddBf16<kColumn, kRowTile, kB>();
   }
+
+  Operands x_;
+  int column_ = 0;
+  int64_t pair_ = 0;
+};
+
+// 2^x with a relative error below 3e-6; 0 of minus infinity. The polynomial is the one of degree 4
+// whose largest relative error on [0, 1] is the least.
+FOLIO_INLINE Reg PowerOfTwo(Reg x) {
+#if defined(__AVX512DQ__)
+  const Reg f = (Reg)_mm512_maskz_reduce_ps(0xffff, (__m512)x, _MM_FROUND_TO_NEG_INF);
+#else
+  const Reg lowest = SplatReg(-126.0f);
+  const Reg clamped = x < lowest ? lowest : x;
+  const BitReg whole = (BitReg) __builtin_convertvector(clamped + 127.0f, IntReg);
+  const Reg f = clamped - (__builtin_convertvector((IntReg)whole, Reg) - 127.0f);
+#endif
+  Reg p = SplatReg(0.0135341682f);
+  p = Fma(p, f, SplatReg(0.0520114602f));
+  p = Fma(p, f, SplatReg(0.241442757f));
+  p = Fma(p, f, SplatReg(0.693003834f));
+  p = Fma(p, f, SplatReg(1.00000259f));
+#if defined(__AVX512DQ__)
+  return (Reg)_mm512_maskz_scalef_ps(0xffff, (__m512)p, (__m512)x);
+#else
+  return x < lowest ? Reg{} : p * (Reg)(whole << 23);
+#endif
+}
+FOLIO_INLINE Vec PowerOfTwo(Vec x) {
+  return ForRegs<Vec>([&](int i) { return PowerOfTwo(x.r[i]); });
 }
 
-// Adds to the sums the products of `rows` with pairs [begin, end) of columns; `begin` is a multiple
-// of 16. `rows`: tiles of the groups, group_bytes from one to the next.
-template <typename Tiles, int kGroups, int... kColumn>
-FOLIO_INLINE void AddColumns(const std::byte* rows, int64_t group_bytes, const PairColumns& columns,
-                             int64_t begin, int64_t end, Fetcher* fetcher,
-                             std::integer_sequence<int, kColumn...>) {
-  using Numbers = TileNumbers<kGroups, sizeof...(kColumn)>;
-  for (int64_t pair = begin; pair < end; pair += kTilePairs) {
-    const std::byte* const tile = rows + pair / kTilePairs * kTileBytes;
-    Tiles::template Load<Numbers::Rows(0)>(tile, kTileRowBytes);
-    if constexpr (kGroups == 2) {
-      Tiles::template Load<Numbers::Rows(1)>(tile + group_bytes, kTileRowBytes);
-    }
-    const int64_t pairs = std::min<int64_t>(kTilePairs, end - pair);
-    (AddColumn<Tiles, kGroups, sizeof...(kColumn), kColumn>(columns, pair, pairs), ...);
-    fetcher->Some();
-  }
+// Stores 32 weights in bf16; returns sum + what is stored.
+FOLIO_INLINE Vec StoreWeights(Vec first, Vec second, Vec sum, std::byte* out) {
+#if defined(__AVX512BF16__)
+  const __m512bh weights = _mm512_cvtne2ps_pbh((__m512)second.r[0], (__m512)first.r[0]);
+  std::memcpy(out, &weights, sizeof(weights));
+  const auto ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
+  return {{(Reg)_mm512_dpbf16_ps((__m512)sum.r[0], weights, ones)}};
+#else
+  StoreBf16(out, first, second);
+  return sum + (TileWeights::Round(first) + TileWeights::Round(second));
+#endif
 }
 
-// Rows of one call: 16, or twice as many, a group after the other.
-template <int kGroups>
-struct PageRows {
-  static constexpr int kMost = kGroups * kTileRows;
+// What a group of 16 rows has of a page.
+struct PageGroup {
   int first = 0;
   int count = 0;
-  int in_group(int group) const { return std::min(kTileRows, count - group * kTileRows); }
+  // Tokens that any of the rows sees.
+  int begin = 0;
+  int end = 0;
+  alignas(64) float factors[kTileRows];  // for what was added before
+  alignas(64) std::byte weights[TilesOf(kMaxPageTokens) * kTileBytes];
+  // Scores of tokens, then weighted values of dimensions.
+  alignas(64) float numbers[kTileRows][kWeightStride];
 };
+static_assert(kMaxHeadDim <= kWeightStride);
 
-// Scores of tiles [tile, num_tiles) of keys: out[row][token].
-template <typename Tiles, int kGroups, int kColumns = 4 / kGroups>
-FOLIO_INLINE void ScoreKeyTiles(const AttendPageArgs& args,
-                                const RowTiles<kMaxHeadDim> (&queries)[kGroups], int tile,
-                                int num_tiles, Fetcher* fetcher, float (*out)[kWeightStride]) {
-  using Numbers = TileNumbers<kGroups, kColumns>;
-  const int64_t tile_bytes = int64_t{kTileTokens} * args.dim * 2;
-  for (; tile + kColumns <= num_tiles; tile += kColumns) {
-    const PairColumns keys = {.data = args.k + tile * tile_bytes,
-                              .pair_bytes = kTileRowBytes,
-                              .column_bytes = tile_bytes};
-    [&]<int... kColumn>(std::integer_sequence<int, kColumn...> all) {
-      const auto store = [&]<int kGroup>() {
-        (Tiles::template Store<Numbers::Sum(kGroup, kColumn)>(
-             out[kGroup * kTileRows] + (tile + kColumn) * kTileTokens, sizeof(out[0])),
-         ...);
-      };
-      (Tiles::template Zero<Numbers::Sum(0, kColumn)>(), ...);
-      if constexpr (kGroups == 2) (Tiles::template Zero<Numbers::Sum(1, kColumn)>(), ...);
-      AddColumns<Tiles, kGroups>(queries[0], sizeof(queries[0]), keys, 0, args.dim / 2, fetcher,
-                                 all);
-      store.template operator()<0>();
-      if constexpr (kGroups == 2) store.template operator()<1>();
-    }
-    (std::make_integer_sequence<int, kColumns>());
+// The largest score of a row, in one of the lanes; hides the tokens outside [lo, hi).
+FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi) {
+  Vec max = Splat(-std::numeric_limits<float>::infinity());
+  if (lo <= 0 && hi >= page_tokens) {
+    for (int t = 0; t < page_tokens; t += kTileTokens) max = Max(max, Load(scores + t));
+    return max;
   }
-  if constexpr (kColumns > 1) {
-    ScoreKeyTiles<Tiles, kGroups, kColumns / 2>(args, queries, tile, num_tiles, fetcher, out);
+  for (int t = 0; t < page_tokens; t += kTileTokens) {
+    const Vec s = MaskOutside(Load(scores + t), t, lo, hi);
+    Store(scores + t, s);
+    max = Max(max, s);
   }
+  return max;
 }
 
-// Adds the weighted values of tokens [begin, end) to the states of the rows, dims [d, dim).
-template <typename Tiles, int kGroups, int kColumns = 4 / kGroups>
-FOLIO_INLINE void AddValueTiles(const AttendPageArgs& args, const PageRows<kGroups>& rows,
-                                const RowTiles<kMaxPageTokens> (&weights)[kGroups],
-                                const float* factors, int begin, int end, int d, Fetcher* fetcher) {
-  using Numbers = TileNumbers<kGroups, kColumns>;
-  // Of rows that there are not the sums mean nothing.
-  alignas(64) float sums[rows.kMost][kColumns * 16];
-  for (; d + kColumns * 16 <= args.dim; d += kColumns * 16) {
-    for (int r = 0; r < rows.count; ++r) {
-      const float* const state = args.state[rows.first + r] + d;
-      for (int c = 0; c < kColumns; ++c) {
-        Store(sums[r] + c * 16, Load(state + c * 16) * Splat(factors[r]));
-      }
-    }
-    const PairColumns values = {
-        .data = args.v + int64_t{d} * 4, .pair_bytes = int64_t{args.dim} * 4, .column_bytes = 64};
-    [&]<int... kColumn>(std::integer_sequence<int, kColumn...> all) {
-      const auto load = [&]<int kGroup>() {
-        (Tiles::template Load<Numbers::Sum(kGroup, kColumn)>(
-             sums[kGroup * kTileRows] + kColumn * 16, sizeof(sums[0])),
-         ...);
-      };
-      const auto store = [&]<int kGroup>() {
-        (Tiles::template Store<Numbers::Sum(kGroup, kColumn)>(
-             sums[kGroup * kTileRows] + kColumn * 16, sizeof(sums[0])),
-         ...);
-      };
-      load.template operator()<0>();
-      if constexpr (kGroups == 2) load.template operator()<1>();
-      AddColumns<Tiles, kGroups>(weights[0], sizeof(weights[0]), values,
-                                 begin / kTileNumbers * kTilePairs, (end + 1) / 2, fetcher, all);
-      store.template operator()<0>();
-      if constexpr (kGroups == 2) store.template operator()<1>();
-    }
-    (std::make_integer_sequence<int, kColumns>());
-    for (int r = 0; r < rows.count; ++r) {
-      float* const state = args.state[rows.first + r] + d;
-      for (int c = 0; c < kColumns; ++c) Store(state + c * 16, Load(sums[r] + c * 16));
-    }
-  }
-  if constexpr (kColumns > 1) {
-    AddValueTiles<Tiles, kGroups, kColumns / 2>(args, rows, weights, factors, begin, end, d,
-                                                fetcher);
-  }
-}
-
-// One phase after the other for all rows: within a row each waits for the one before.
-template <typename Tiles, int kGroups>
-void AttendTileRows(int page_tokens, const AttendPageArgs& args, const PageRows<kGroups>& rows) {
+// Turns the scores of a group into weights and updates maxima and sums. Calls `between` eight
+// times.
+template <typename Between>
+FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageGroup* group,
+                              Between between) {
+  constexpr float kLog2E = 1.44269504f;
   const int dim = args.dim;
-  // Only the first rows of a page fetch what comes next.
-  const int64_t next_bytes = rows.first == 0 && args.next_k != args.k ? 4 * dim * page_tokens : 0;
-  Fetcher fetcher(args.next_k, next_bytes, page_tokens * dim / (256 * (4 / kGroups)) + rows.count);
-  alignas(64) RowTiles<kMaxHeadDim> queries[kGroups];
-  alignas(64) RowTiles<kMaxPageTokens> weights[kGroups];
-  alignas(64) float p[rows.kMost][kWeightStride];
-  for (int group = 0; group < kGroups; ++group) {
-    PackRowTiles(args.q + (rows.first + group * kTileRows) * dim, dim, rows.in_group(group), dim,
-                 queries[group]);
+  alignas(64) float old_max[kTileRows] = {};
+  alignas(64) float max[kTileRows];
+  alignas(64) float sums[kTileRows] = {};
+  alignas(64) float lanes[kTileRows][16];
+  for (int r = group->count; r < kTileRows; ++r) Store(lanes[r], Zero());
+  group->begin = page_tokens;
+  group->end = 0;
+  for (int r = 0; r < group->count; ++r) {
+    const int row = group->first + r;
+    float* const scores = group->numbers[r];
+    if (args.biased) AddBias(scores, page_tokens, args.bias[row], args.bias_slope[row]);
+    Store(lanes[r], MaxScores(scores, page_tokens, args.lo[row], args.hi[row]));
+    old_max[r] = args.state[row][dim];
+    sums[r] = args.state[row][dim + 1];
+    group->begin = std::min(group->begin, args.lo[row]);
+    group->end = std::max(group->end, args.hi[row]);
   }
-  ScoreKeyTiles<Tiles, kGroups>(args, queries, 0, page_tokens / kTileTokens, &fetcher, p);
-  alignas(64) float factors[rows.kMost];
-  int begin = page_tokens, end = 0;
-  for (int group = 0; group < kGroups; ++group) {
-    const int first = group * kTileRows;
-    const PageFold fold =
-        FoldScores<TileWeights>(page_tokens, args, rows.first + first, rows.in_group(group),
-                                p + first, [&] { fetcher.Some(); });
-    std::copy(fold.factors, fold.factors + kTileRows, factors + first);
-    begin = std::min(begin, fold.begin);
-    end = std::max(end, fold.end);
-    PackRowTiles(p[first], kWeightStride, rows.in_group(group), page_tokens, weights[group]);
+  const Vec new_max =
+      Max(Load(old_max), ReduceRows(lanes, [](Reg a, Reg b) { return a > b ? a : b; }));
+  const Vec factors = Exp(Load(old_max) - new_max);
+  Store(group->factors, factors);
+  Store(max, new_max);
+  for (int r = 0; r < kTileRows; ++r) {
+    if (r < group->count) {
+      const Vec log2_max = Splat(max[r] * -kLog2E);
+      const float* const scores = group->numbers[r];
+      Vec sum = Zero();
+      std::byte* out = group->weights + r * kTileRowBytes;
+      for (int t = 0; t < page_tokens; t += kTileNumbers, out += kTileBytes) {
+        const auto weight = [&](int token) {
+          return PowerOfTwo(Fma(Load(scores + token), kLog2E, log2_max));
+        };
+        sum = StoreWeights(weight(t), t + 16 < page_tokens ? weight(t + 16) : Zero(), sum, out);
+      }
+      Store(lanes[r], sum);
+    }
+    if (r % 2 == 1) between();
   }
-  AddValueTiles<Tiles, kGroups>(args, rows, weights, factors, begin, end, 0, &fetcher);
+  const Vec added = ReduceRows(lanes, [](Reg a, Reg b) { return a + b; });
+  Store(sums, Load(sums) * factors + added);
+  for (int r = 0; r < group->count; ++r) {
+    float* const state = args.state[group->first + r];
+    state[dim] = max[r];
+    state[dim + 1] = sums[r];
+  }
+}
+
+// Adds the weighted values to the states of the rows.
+FOLIO_INLINE void AddWeightedValues(const AttendPageArgs& args, const PageGroup& group) {
+  for (int r = 0; r < group.count; ++r) {
+    float* const state = args.state[group.first + r];
+    const Vec factor = Splat(group.factors[r]);
+    for (int d = 0; d < args.dim; d += 16) {
+      Store(state + d, Fma(Load(state + d), factor, Load(group.numbers[r] + d)));
+    }
+  }
+}
+
+template <typename Tiles>
+void AttendTilePage(int page_tokens, const AttendPageArgs& args) {
+  const int dim = args.dim;
+  const int num_groups = (args.num_rows + kTileRows - 1) / kTileRows;
+  const int64_t tiles = TilesOf(dim) * kTileBytes;
+  alignas(64) std::byte queries[(kPageRows / kTileRows) * TilesOf(kMaxHeadDim) * kTileBytes];
+  PageGroup groups[3];
+  for (int g = 0; g < num_groups; ++g) {
+    PackRowTiles(args.q + g * kTileRows * dim, dim,
+                 std::min(kTileRows, args.num_rows - g * kTileRows), dim, queries + g * tiles);
+  }
+  const auto scores_of = [&](int g) -> TileProduct<Tiles> {
+    if (g >= num_groups) return {};
+    PageGroup& group = groups[g % 3];
+    group.first = g * kTileRows;
+    group.count = std::min(kTileRows, args.num_rows - group.first);
+    return TileProduct<Tiles>({.rows = queries + g * tiles,
+                               .columns = args.k,
+                               .pair_bytes = kTileRowBytes,
+                               .column_bytes = int64_t{kTileTokens} * dim * 2,
+                               .num_columns = page_tokens / kTileTokens,
+                               .begin = 0,
+                               .end = dim / 2,
+                               .out = group.numbers[0],
+                               .out_stride = kWeightStride});
+  };
+  const auto values_of = [&](int g) -> TileProduct<Tiles> {
+    if (g < 0) return {};
+    PageGroup& group = groups[g % 3];
+    const int64_t begin = group.begin / kTileNumbers;
+    return TileProduct<Tiles>({.rows = group.weights + begin * kTileBytes,
+                               .columns = args.v,
+                               .pair_bytes = int64_t{dim} * 4,
+                               .column_bytes = 64,
+                               .num_columns = dim / 16,
+                               .begin = begin * kTilePairs,
+                               .end = (group.end + 1) / 2,
+                               .out = group.numbers[0],
+                               .out_stride = kWeightStride});
+  };
+  TileProduct<Tiles> scores = scores_of(0);
+  Fetcher fetcher(args.next_k, args.next_k != args.k ? 4 * dim * page_tokens : 0, num_groups * 8);
+  while (scores.Step()) continue;
+  for (int g = 0; g < num_groups; ++g) {
+    TileProduct<Tiles> values = values_of(g - 1);
+    scores = scores_of(g + 1);
+    const int64_t steps = (values.num_steps() + scores.num_steps() + 7) / 8;
+    WeighScores(page_tokens, args, &groups[g % 3], [&] {
+      for (int64_t i = 0; i < steps; ++i) {
+        if (!values.Step()) scores.Step();
+      }
+      fetcher.Some();
+    });
+    if (g > 0) AddWeightedValues(args, groups[(g - 1) % 3]);
+  }
+  TileProduct<Tiles> values = values_of(num_groups - 1);
+  while (values.Step()) continue;
+  AddWeightedValues(args, groups[(num_groups - 1) % 3]);
 }
 
 template <typename Tiles>
 void AttendPageTiles(DType dtype, int page_tokens, const AttendPageArgs& args) {
   if (dtype != DType::kBf16) return AttendPage(dtype, page_tokens, args);
+  // The unit takes a cycle for each row.
+  const int rows = std::min(kTileRows, args.num_rows);
   TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) config.Set(tile, kTileRows, kTileRowBytes);
+  for (int tile = 0; tile <= kRowTile; ++tile) config.Set(tile, rows, kTileRowBytes);
+  for (int tile = kRowTile + 1; tile < 8; ++tile) config.Set(tile, kTilePairs, kTileRowBytes);
   Tiles::Configure(config);
-  for (int row = 0; row < args.num_rows; row += 2 * kTileRows) {
-    const int count = std::min(2 * kTileRows, args.num_rows - row);
-    count > kTileRows ? AttendTileRows<Tiles, 2>(page_tokens, args, {row, count})
-                      : AttendTileRows<Tiles, 1>(page_tokens, args, {row, count});
-  }
+  AttendTilePage<Tiles>(page_tokens, args);
   Tiles::Release();
 }
 

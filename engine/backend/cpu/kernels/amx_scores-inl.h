@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "engine/backend/cpu/kernels/amx_attention-inl.h"
+#include "engine/backend/cpu/kernels/amx_rows-inl.h"
 #include "engine/backend/cpu/kernels/amx_tiles.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/scores-inl.h"
@@ -14,9 +14,7 @@ namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
 // Of a group of 16 rows: tiles of the rounded queries, then as many of what rounding left.
-constexpr int64_t QueryTilesBytes(int dim) {
-  return (dim + kTileNumbers - 1) / kTileNumbers * kTileBytes;
-}
+constexpr int64_t QueryTilesBytes(int dim) { return TilesOf(dim) * kTileBytes; }
 
 int64_t TileQueryBytes(DType dtype, int num_rows, int dim) {
   if (dtype != DType::kBf16) return ChunkQueryBytes(dtype, num_rows, dim);
@@ -44,21 +42,24 @@ void PackTileQueries(DType dtype, const float* q, int num_rows, int dim, std::by
 template <typename Tiles, int kGroups>
 void ScoreTileGroups(const std::byte* tile, int dim, const std::byte* q, Fetcher* fetcher,
                      float* scores) {
-  using Numbers = TileNumbers<kGroups, 1>;
   const int64_t bytes = QueryTilesBytes(dim);
-  const PairColumns keys = {.data = tile, .pair_bytes = kTileRowBytes};
-  const auto add = [&](const std::byte* queries) {
-    AddColumns<Tiles, kGroups>(queries, 2 * bytes, keys, 0, dim / 2, fetcher,
-                               std::make_integer_sequence<int, 1>());
-  };
-  Tiles::template Zero<Numbers::Sum(0, 0)>();
-  if constexpr (kGroups == 2) Tiles::template Zero<Numbers::Sum(1, 0)>();
-  add(q);
-  add(q + bytes);
-  Tiles::template Store<Numbers::Sum(0, 0)>(scores, 64);
-  if constexpr (kGroups == 2) {
-    Tiles::template Store<Numbers::Sum(1, 0)>(scores + kTileRows * kTileTokens, 64);
+  Tiles::template Zero<0>();
+  if constexpr (kGroups == 2) Tiles::template Zero<1>();
+  for (const std::byte* const part : {q, q + bytes}) {
+    for (int64_t pair = 0; pair < dim / 2; pair += kTilePairs) {
+      const std::byte* const rows = part + pair / kTilePairs * kTileBytes;
+      Tiles::template Load<4>(rows, kTileRowBytes);
+      LoadPairs<Tiles, 6>(tile + pair * kTileRowBytes, kTileRowBytes, dim / 2 - pair);
+      Tiles::template AddBf16<0, 4, 6>();
+      if constexpr (kGroups == 2) {
+        Tiles::template Load<5>(rows + 2 * bytes, kTileRowBytes);
+        Tiles::template AddBf16<1, 5, 6>();
+      }
+      fetcher->Some();
+    }
   }
+  Tiles::template Store<0>(scores, 64);
+  if constexpr (kGroups == 2) Tiles::template Store<1>(scores + kTileRows * kTileTokens, 64);
 }
 
 template <typename Tiles>

@@ -184,11 +184,10 @@ struct PageFold {
   int end = 0;
 };
 
-// Turns the scores of up to 16 rows into weights, in place, and updates maxima and sums. Calls
-// `between` between rows.
-template <typename Cache, typename Between>
+// Turns the scores of up to 16 rows into weights, in place, and updates maxima and sums.
+template <typename Cache>
 FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
-                                 int rows, float (*p)[kWeightStride], Between between) {
+                                 int rows, float (*p)[kWeightStride]) {
   const int dim = args.dim;
   alignas(64) float change[16] = {};
   float max[16];
@@ -209,7 +208,6 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
     float* state = args.state[first_row + r];
     state[dim] = max[r];
     state[dim + 1] = state[dim + 1] * fold.factors[r] + Weigh<Cache>(p[r], page_tokens, max[r]);
-    between();
   }
   return fold;
 }
@@ -222,7 +220,7 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   // Only the first rows of a page fetch what comes next.
   ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
                            page_tokens / kTileTokens, q, p[0], kWeightStride);
-  const PageFold fold = FoldScores<Cache>(page_tokens, args, first_row, kRows, p, [] {});
+  const PageFold fold = FoldScores<Cache>(page_tokens, args, first_row, kRows, p);
   const Operands<Cache, kRows> weights(p[0], kWeightStride, page_tokens);
   AddValues<Cache, kRows>(args, first_row == 0 ? args.next_v : args.v, first_row, 0, fold.begin,
                           fold.end, weights, fold.factors);

@@ -137,7 +137,7 @@ void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_ro
   for (int r = 0; r < kRows; ++r) q.Set(r, args.q + (first_row + r) * dim, args.k_scales, dim);
   ScoreIntegerTiles<kBits, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
                                   page_tokens / kTileTokens, q, p[0]);
-  const PageFold fold = FoldScores<F32Cache>(page_tokens, args, first_row, kRows, p, [] {});
+  const PageFold fold = FoldScores<F32Cache>(page_tokens, args, first_row, kRows, p);
   WeightPairs<kBits, kRows> weights;
   for (int r = 0; r < kRows; ++r) weights.Set(r, p[r], args.v_scales, page_tokens);
   // What lies outside of the tokens that a row sees has no weight.

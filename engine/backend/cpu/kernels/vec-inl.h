@@ -248,6 +248,36 @@ FOLIO_INLINE float HorizontalSum(Vec v) {
   return Reduce(v, [](Reg a, Reg b) { return a + b; });
 }
 
+// Lane l: of a where bit kBit of l is clear, of b elsewhere; and the same of the lanes that differ
+// from l in that bit.
+template <int kBit, int... kLane>
+FOLIO_INLINE std::pair<Reg, Reg> SplitLanes(Reg a, Reg b, std::integer_sequence<int, kLane...>) {
+  return {__builtin_shufflevector(a, b, (kLane & kBit ? kLane + kLanes : kLane)...),
+          __builtin_shufflevector(a, b, (kLane & kBit ? kLane - kBit + kLanes : kLane + kBit)...)};
+}
+template <int kBit, typename Op>
+FOLIO_INLINE Reg ReduceFrom(const float (*rows)[16], Op op) {
+  if constexpr (kBit == kLanes) {
+    return LoadReg<Reg>(rows[0]);
+  } else {
+    const auto [own, other] =
+        SplitLanes<kBit>(ReduceFrom<2 * kBit>(rows, op), ReduceFrom<2 * kBit>(rows + kBit, op),
+                         std::make_integer_sequence<int, kLanes>());
+    return op(own, other);
+  }
+}
+// Lane r: op over row r of 16, in another order than Reduce.
+template <typename Op>
+FOLIO_INLINE Vec ReduceRows(const float (&rows)[16][16], Op op) {
+  if constexpr (kRegs == 1) {
+    return {{ReduceFrom<1>(rows, op)}};
+  } else {
+    float out[16];
+    for (int r = 0; r < 16; ++r) out[r] = Reduce(Load(rows[r]), op);
+    return Load(out);
+  }
+}
+
 template <int... kLane>
 FOLIO_INLINE IntReg LaneNumbers(std::integer_sequence<int, kLane...>) {
   return IntReg{kLane...};
