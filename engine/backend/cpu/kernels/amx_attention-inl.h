@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "engine/backend/cpu/kernels/amx_rows-inl.h"
@@ -122,15 +123,8 @@ FOLIO_INLINE Vec PowerOfTwo(Vec x) {
 
 // Stores 32 weights in bf16; returns sum + what is stored.
 FOLIO_INLINE Vec StoreWeights(Vec first, Vec second, Vec sum, std::byte* out) {
-#if defined(__AVX512BF16__)
-  const __m512bh weights = _mm512_cvtne2ps_pbh((__m512)second.r[0], (__m512)first.r[0]);
-  std::memcpy(out, &weights, sizeof(weights));
-  const auto ones = (__m512bh)_mm512_set1_epi32(0x3f803f80);
-  return {{(Reg)_mm512_dpbf16_ps((__m512)sum.r[0], weights, ones)}};
-#else
   StoreBf16(out, first, second);
-  return sum + (TileWeights::Round(first) + TileWeights::Round(second));
-#endif
+  return DotPair(sum, LoadBits(out), kPairOfOnes);
 }
 
 // What a group of 16 rows has of a page.
@@ -162,15 +156,27 @@ FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi) {
   return max;
 }
 
+// Turns the scores of one row, below max, into weights; returns their sum, in parts.
+FOLIO_INLINE Vec WeighRow(const float* scores, int page_tokens, float max, std::byte* out) {
+  constexpr float kLog2E = 1.44269504f;
+  const Vec log2_max = Splat(max * -kLog2E);
+  const auto weight = [&](int token) {
+    return PowerOfTwo(Fma(Load(scores + token), kLog2E, log2_max));
+  };
+  Vec sum = Zero();
+  for (int t = 0; t < page_tokens; t += kTileNumbers, out += kTileBytes) {
+    sum = StoreWeights(weight(t), t + 16 < page_tokens ? weight(t + 16) : Zero(), sum, out);
+  }
+  return sum;
+}
+
 // Turns the scores of a group into weights and updates maxima and sums. Calls `between` eight
 // times.
 template <typename Between>
 FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageGroup* group,
                               Between between) {
-  constexpr float kLog2E = 1.44269504f;
   const int dim = args.dim;
-  alignas(64) float old_max[kTileRows] = {};
-  alignas(64) float max[kTileRows];
+  alignas(64) float max[kTileRows] = {};
   alignas(64) float sums[kTileRows] = {};
   alignas(64) float lanes[kTileRows][16];
   for (int r = group->count; r < kTileRows; ++r) Store(lanes[r], Zero());
@@ -181,34 +187,24 @@ FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageG
     float* const scores = group->numbers[r];
     if (args.biased) AddBias(scores, page_tokens, args.bias[row], args.bias_slope[row]);
     Store(lanes[r], MaxScores(scores, page_tokens, args.lo[row], args.hi[row]));
-    old_max[r] = args.state[row][dim];
+    max[r] = args.state[row][dim];
     sums[r] = args.state[row][dim + 1];
     group->begin = std::min(group->begin, args.lo[row]);
     group->end = std::max(group->end, args.hi[row]);
   }
-  const Vec new_max =
-      Max(Load(old_max), ReduceRows(lanes, [](Reg a, Reg b) { return a > b ? a : b; }));
-  const Vec factors = Exp(Load(old_max) - new_max);
+  const Vec old_max = Load(max);
+  const Vec new_max = Max(old_max, ReduceRows(lanes, [](Reg a, Reg b) { return a > b ? a : b; }));
+  const Vec factors = Exp(old_max - new_max);
   Store(group->factors, factors);
   Store(max, new_max);
   for (int r = 0; r < kTileRows; ++r) {
     if (r < group->count) {
-      const Vec log2_max = Splat(max[r] * -kLog2E);
-      const float* const scores = group->numbers[r];
-      Vec sum = Zero();
-      std::byte* out = group->weights + r * kTileRowBytes;
-      for (int t = 0; t < page_tokens; t += kTileNumbers, out += kTileBytes) {
-        const auto weight = [&](int token) {
-          return PowerOfTwo(Fma(Load(scores + token), kLog2E, log2_max));
-        };
-        sum = StoreWeights(weight(t), t + 16 < page_tokens ? weight(t + 16) : Zero(), sum, out);
-      }
-      Store(lanes[r], sum);
+      std::byte* const out = group->weights + r * kTileRowBytes;
+      Store(lanes[r], WeighRow(group->numbers[r], page_tokens, max[r], out));
     }
     if (r % 2 == 1) between();
   }
-  const Vec added = ReduceRows(lanes, [](Reg a, Reg b) { return a + b; });
-  Store(sums, Load(sums) * factors + added);
+  Store(sums, Load(sums) * factors + ReduceRows(lanes, [](Reg a, Reg b) { return a + b; }));
   for (int r = 0; r < group->count; ++r) {
     float* const state = args.state[group->first + r];
     state[dim] = max[r];

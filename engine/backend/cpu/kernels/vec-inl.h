@@ -184,6 +184,7 @@ struct FloatPair {
 // where there are bf16 dot products, fp32 otherwise, which is the more exact of the two.
 #if defined(__AVX512BF16__)
 using Pair = uint32_t;
+constexpr Pair kPairOfOnes = 0x3f803f80;
 
 // out [n/2]; n a multiple of 16.
 FOLIO_INLINE void PackPairs(const float* x, int64_t n, Pair* out) {
@@ -206,6 +207,7 @@ FOLIO_INLINE Vec RoundToPairs(Vec x) {
 }
 #else
 using Pair = FloatPair;
+constexpr Pair kPairOfOnes = {1.0f, 1.0f};
 
 FOLIO_INLINE void PackPairs(const float* x, int64_t n, Pair* out) {
   std::memcpy(out, x, n * sizeof(float));
