@@ -23,6 +23,9 @@ struct UploadOptions {
   // How the document is prefilled; the server's default when unset.
   std::optional<v1::AttentionStrategy> strategy;
   std::optional<v1::PositionScheme> position;
+  // Of the document and its questions; the server's defaults when unset.
+  v1::PromptFormat format = v1::PROMPT_FORMAT_UNSPECIFIED;
+  std::optional<std::string> system;
   // What the server keeps with the document (DocumentHeader).
   absl::Duration ttl = absl::ZeroDuration();  // zero: it stays
   bool pinned = false;

@@ -16,6 +16,7 @@
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "server/clock.h"
 #include "server/memory_budget.h"
+#include "server/prompt_format.h"
 
 namespace folio::server {
 
@@ -39,8 +40,8 @@ class DocumentUpload final : public DocumentAttachment {
     Clock clock;
     std::chrono::seconds patience;
   };
-  // An empty token is replaced by a random one.
-  DocumentUpload(std::string name, std::string token, Surroundings surroundings);
+  // An empty token is replaced by a random one. `lead` is in front of the text.
+  DocumentUpload(std::string name, std::string token, PromptLead lead, Surroundings surroundings);
   // Of a document that was stored. If its text is not whole, it goes on behind what is there.
   DocumentUpload(const StoredText& stored, Surroundings surroundings);
 
@@ -56,6 +57,8 @@ class DocumentUpload final : public DocumentAttachment {
   // What a connection must know to go on with the text.
   const std::string token;
   const std::time_t create_time;
+  // Of PromptLead.
+  const std::string prompt_format;
 
   // Held for a whole part: parts are tokenised and appended one after the other. Prompt pool
   // threads only.
@@ -64,15 +67,15 @@ class DocumentUpload final : public DocumentAttachment {
   // A part is in work; once that is over: it was not taken whole, and no other can follow it.
   bool part_open FOLIO_GUARDED_BY(work_mu) = false;
 
-  // The tokens that are certain with the next part of the text, the beginning-of-sequence token in
-  // front of the first ones; and the rest of them. Errors: INVALID_ARGUMENT (no UTF-8, no place to
+  // The tokens that are certain with the next part of the text, those of the lead in front of the
+  // first ones; and the rest of them. Errors: INVALID_ARGUMENT (no UTF-8, no place to
   // cut), RESOURCE_EXHAUSTED (no memory for text without a place to cut); nothing can be added
   // then.
   absl::StatusOr<std::vector<int32_t>> Add(std::string_view part) FOLIO_REQUIRES(work_mu);
   absl::StatusOr<std::vector<int32_t>> Finish() FOLIO_REQUIRES(work_mu);
 
   // Of the text so far, what has become tokens: whatever follows, they stay as they are.
-  uint64_t tokenised_bytes() const FOLIO_REQUIRES(work_mu) { return text_.text_offset(); }
+  uint64_t tokenised_bytes() const FOLIO_REQUIRES(work_mu);
 
   // Whether `other` is the token, in a time that does not tell how much of it is right.
   bool HasToken(std::string_view other) const;
@@ -96,17 +99,15 @@ class DocumentUpload final : public DocumentAttachment {
 
   // Of held text, which becomes tokens in one go when the upload ends.
   int64_t MemoryFor(size_t held_bytes) const;
-  // Puts BOS in front of the first tokens and notes where they begin.
-  void NoteTokens(std::vector<int32_t>* tokens, size_t num_bytes) FOLIO_REQUIRES(work_mu);
+  // Notes where they begin.
+  void NoteTokens(const std::vector<int32_t>& tokens, size_t num_bytes) FOLIO_REQUIRES(work_mu);
   void NoteOffsets(std::span<const int32_t> tokens) FOLIO_REQUIRES(mu_);
-  // With the first `text_bytes` of its text.
-  DocumentUpload(std::string name, std::string token, std::time_t created, uint64_t text_bytes,
-                 Surroundings surroundings);
-
   const Surroundings surroundings_;
+  const uint64_t lead_bytes_;  // of the text of its tokens
+  PromptLead lead_ FOLIO_GUARDED_BY(work_mu);
   StreamingTokenizer text_ FOLIO_GUARDED_BY(work_mu);
   MemoryBudget::Share held_text_ FOLIO_GUARDED_BY(work_mu);
-  bool begun_ FOLIO_GUARDED_BY(work_mu);
+  bool begun_ FOLIO_GUARDED_BY(work_mu);  // the lead has been given out
 
   // Held for a moment, within work_mu or alone.
   mutable Mutex mu_;

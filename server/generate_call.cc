@@ -183,6 +183,7 @@ v1::GenerateEvent GenerateCall::AcceptedEvent(const GenerateQuestion& question) 
   *accepted->mutable_sampling() = server::ToProto(spec.sampling);
   accepted->set_max_new_tokens(static_cast<uint32_t>(spec.stop.max_new_tokens));
   accepted->set_prompt_tokens(static_cast<uint64_t>(question.prompt_tokens()));
+  accepted->set_format(question.format);
   return event;
 }
 

@@ -4,7 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/quoted.h"
 #include "engine/runtime/admission.h"
+#include "server/document_upload.h"
+#include "server/prompt_format.h"
 #include "server/request_mapping.h"
 #include "server/status_mapping.h"
 
@@ -78,18 +81,104 @@ grpc::Status CheckFields(const v1::GenerateRequest& request, const Engine& engin
   return BadFields(bad);
 }
 
+// The chat format that the text of a request is in, null: none. What is wrong is added to `bad`.
+const Chat* FormatOf(const v1::GenerateRequest& request, const EngineInfo& info,
+                     const std::optional<DocumentInfo>& document, FieldViolations* bad) {
+  if (InputOf(request).ids != nullptr) return nullptr;
+  if (!request.has_document()) return ChatFor(request.format(), info, "format", bad);
+  if (!document.has_value()) return nullptr;
+  const bool is_raw = DocumentUpload::Of(*document)->prompt_format.empty();
+  const v1::PromptFormat format = is_raw ? v1::PROMPT_FORMAT_RAW : v1::PROMPT_FORMAT_CHAT;
+  if (request.format() != v1::PROMPT_FORMAT_UNSPECIFIED && request.format() != format) {
+    bad->push_back(
+        {"format", absl::StrCat("is ", v1::PromptFormat_Name(request.format()),
+                                ", the document was uploaded as ", v1::PromptFormat_Name(format))});
+  }
+  return is_raw ? nullptr : info.chat.get();
+}
+
+// Fields that only a conversation has.
+void CheckConversation(const v1::GenerateRequest& request, const Chat* chat, FieldViolations* bad) {
+  CheckHistory(request.history(), "history", bad);
+  CheckHistory(request.document().history(), "document.history", bad);
+  if (std::string wrong = WhatIsWrongWithSystem(request.system()); !wrong.empty()) {
+    bad->push_back({"system", std::move(wrong)});
+  }
+  const char* const why = chat == nullptr ? "is for texts in a chat format, this one is raw"
+                          : request.has_document()
+                              ? "is for prompts; a document has `document.history`, and the system "
+                                "text of its upload"
+                              : nullptr;
+  if (why != nullptr && request.has_system()) bad->push_back({"system", why});
+  if (why != nullptr && !request.history().empty()) bad->push_back({"history", why});
+  if (chat == nullptr && !request.document().history().empty()) {
+    bad->push_back({"document.history", "is for documents in a chat format, this one is raw"});
+  }
+}
+
+grpc::Status CheckFormat(const v1::GenerateRequest& request, const EngineInfo& info,
+                         const std::optional<DocumentInfo>& document, const Chat** chat) {
+  FieldViolations bad;
+  *chat = FormatOf(request, info, document, &bad);
+  CheckConversation(request, *chat, &bad);
+  if (!bad.empty() || !document.has_value() || InputOf(request).ids != nullptr) {
+    return BadFields(bad);
+  }
+  if (IsOfFormat(DocumentUpload::Of(*document)->prompt_format, *chat)) return grpc::Status::OK;
+  return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
+      "document ", Quoted(document->handle.id), " was uploaded in another chat format than ",
+      *chat == nullptr ? "this server has, which is none"
+                       : absl::StrCat((*chat)->format().name, " of this server"),
+      "; upload it again, or ask with token ids")));
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeChat(const v1::GenerateRequest& request,
+                                                const Chat& chat, const Tokenizer& tokenizer,
+                                                const Interrupt& interrupt) {
+  if (request.has_document()) {
+    const v1::DocumentQuery& question = request.document();
+    return chat.EncodeAfterDocument(FromProto(question.history()), question.text(), tokenizer,
+                                    interrupt);
+  }
+  const std::string& system =
+      request.has_system() ? request.system() : chat.format().default_system;
+  return chat.Encode(system, FromProto(request.history()), request.prompt(), tokenizer, interrupt);
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodeRaw(const v1::GenerateRequest& request,
+                                               const Tokenizer& tokenizer,
+                                               const Interrupt& interrupt) {
+  std::vector<int32_t> tokens;
+  if (request.has_prompt() && tokenizer.bos_id() >= 0) tokens.push_back(tokenizer.bos_id());
+  const absl::Status encoded = tokenizer.Append(*InputOf(request).text, interrupt, &tokens);
+  if (!encoded.ok()) return encoded;
+  return tokens;
+}
+
 grpc::Status Tokenise(const v1::GenerateRequest& request, const Engine& engine,
-                      const Interrupt& interrupt, std::vector<int32_t>* tokens) {
+                      const Interrupt& interrupt, GenerateQuestion* question) {
   const Input input = InputOf(request);
+  GenerateSpec& spec = question->spec;
+  const Chat* chat = nullptr;
+  grpc::Status bad = CheckFormat(request, engine.info(), question->document, &chat);
+  if (!bad.ok()) return bad;
   if (input.ids != nullptr) {
-    tokens->assign(input.ids->begin(), input.ids->end());
+    spec.tokens.assign(input.ids->begin(), input.ids->end());
     return grpc::Status::OK;
   }
   const Tokenizer& tokenizer = engine.tokenizer();
-  if (request.has_prompt() && tokenizer.bos_id() >= 0) tokens->push_back(tokenizer.bos_id());
-  const absl::Status encoded = tokenizer.Append(*input.text, interrupt, tokens);
-  if (!encoded.ok()) return BadField(input.field, std::string(encoded.message()));
+  auto tokens = chat != nullptr ? EncodeChat(request, *chat, tokenizer, interrupt)
+                                : EncodeRaw(request, tokenizer, interrupt);
+  if (!tokens.ok()) return BadField(input.field, std::string(tokens.status().message()));
   if (tokens->empty()) return BadField(input.field, "has no tokens");
+  spec.tokens = *std::move(tokens);
+  if (chat == nullptr) return grpc::Status::OK;
+  question->format = v1::PROMPT_FORMAT_CHAT;
+  // The end of the turn is one of the answer, too.
+  if (!spec.stop.ignore_eos) {
+    spec.stop.stop_token_ids.insert(spec.stop.stop_token_ids.end(), chat->end_tokens().begin(),
+                                    chat->end_tokens().end());
+  }
   return grpc::Status::OK;
 }
 
@@ -108,7 +197,12 @@ int64_t MemoryToRead(const v1::GenerateRequest& request, const Tokenizer& tokeni
   const v1::DocumentQuery& question = request.document();
   const auto num_ids = static_cast<size_t>(request.prompt_token_ids().ids_size()) +
                        static_cast<size_t>(question.token_ids().ids_size());
-  const size_t text_bytes = request.prompt().size() + question.text().size();
+  size_t text_bytes = request.prompt().size() + question.text().size() + request.system().size();
+  for (const auto* history : {&request.history(), &question.history()}) {
+    for (const v1::ChatTurn& turn : *history) {
+      text_bytes += turn.question().size() + turn.answer().size();
+    }
+  }
   return static_cast<int64_t>(request.SpaceUsedLong() + sizeof(int32_t) * num_ids +
                               tokenizer.encode_bytes_per_byte() * text_bytes);
 }
@@ -119,12 +213,12 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
   GenerateSpec& spec = question->spec;
   grpc::Status status = CheckFields(request, engine, options, &spec);
   if (!status.ok()) return status;
-  status = Tokenise(request, engine, interrupt, &spec.tokens);
-  if (!status.ok()) return status;
   if (request.has_document()) {
     status = FindDocument(request.document().document_id(), engine, question);
     if (!status.ok()) return status;
   }
+  status = Tokenise(request, engine, interrupt, question);
+  if (!status.ok()) return status;
   auto resolved = engine.ResolveAttention(
       spec.attention,
       {question->prompt_tokens() + spec.stop.max_new_tokens, request.has_document()});

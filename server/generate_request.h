@@ -16,6 +16,8 @@ namespace folio::server {
 struct GenerateQuestion {
   GenerateSpec spec;  // attention resolved
   std::optional<DocumentInfo> document;
+  // How its text became tokens; of token ids RAW.
+  v1::PromptFormat format = v1::PROMPT_FORMAT_RAW;
 
   // Of document and question.
   int64_t prompt_tokens() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "engine/chat/chat_format.h"
 #include "server/edge/listen_address.h"
 #include "server/flag_checks.h"
 #include "server/limit_flags.h"
@@ -31,6 +32,13 @@ const CLI::Validator kSlowdown(
     },
     "FLOAT");
 
+const CLI::Validator kChatFormat(
+    [](std::string& name) -> std::string {
+      if (name == "auto" || name == "none" || name.ends_with(".json")) return "";
+      return std::string(FindChatFormat(name).status().message());
+    },
+    "FORMAT");
+
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option("--model", engine->model_dir,
                   "Hugging Face directory of the model, or synthetic:llama-2-7b and the like")
@@ -40,6 +48,11 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app->add_option("--threads", engine->num_threads, "Compute threads; 0: all usable CPUs")
       ->check(kCount);
+  app->add_option(
+         "--chat-format", engine->chat_format,
+         "How conversations become tokens: auto (by the checkpoint's chat template), none, "
+         "a format such as llama3 or chatml, or a .json file of prefixes and suffixes")
+      ->check(kChatFormat);
   app->add_option("--page-tokens", engine->page_tokens, "Tokens in a KV page; 0: by the model")
       ->check(kCount);
   app->add_option("--cpu-isa", engine->cpu_isa, "Kernels of the CPU backend")
@@ -98,6 +111,9 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(kAddress);
   app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off")
       ->check(CLI::IsMember({"off"}) | kAddress);
+  app->add_option(
+      "--document-system", options->document_system,
+      "System text in front of a document in a chat format, where its upload says none");
   app->add_option("--port-file", options->port_file, "File that the bound ports are written to");
   app->add_option("--drain-seconds", options->drain_seconds,
                   "How long running streams may go on after SIGTERM")

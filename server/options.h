@@ -16,6 +16,8 @@ struct ServerOptions {
   std::string metrics_listen = "0.0.0.0:9090";  // "off": no metrics
   std::string port_file;                        // where the bound ports are written, for scripts
   int max_new_tokens = 16384;
+  // In front of a document in a chat format whose header says nothing.
+  std::string document_system = kDocumentSystem;
   // A little less than a message, which also carries the other fields.
   int64_t max_inline_prompt_bytes = (int64_t{4} << 20) - (64 << 10);
   int64_t max_document_bytes = int64_t{1} << 30;

@@ -327,6 +327,8 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   document->set_display_name(upload.display_name);
   document->mutable_create_time()->set_seconds(upload.create_time);
   document->set_size_bytes(upload.size_bytes());
+  document->set_format(upload.prompt_format.empty() ? v1::PROMPT_FORMAT_RAW
+                                                    : v1::PROMPT_FORMAT_CHAT);
   ToProto(info.attributes, document);
   if (info.state == DocumentState::kUploading) {
     document->mutable_expire_time()->set_seconds(upload.expire_time());

@@ -56,6 +56,8 @@ void LogModel(const Engine& engine, int grpc_port) {
                info.num_parameters, info.weight_dtype, info.num_threads, info.backend,
                info.kv_capacity_bytes >> 20);
   spdlog::info("memory: {}", info.memory_plan);
+  if (info.chat != nullptr) spdlog::info("chat format: {}", info.chat->format().name);
+  if (!info.chat_note.empty()) spdlog::warn("{}", info.chat_note);
   if (info.sliding_window > 0) {
     spdlog::warn(
         "config.json has a sliding window of {} tokens, which is not applied: a request's strategy "

@@ -63,6 +63,8 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   response->set_num_threads(info.num_threads);
   response->set_page_tokens(info.page_tokens);
   response->set_kv_dtype(info.kv_dtype);
+  if (info.chat != nullptr) response->set_chat_format(info.chat->format().name);
+  response->set_chat_note(info.chat_note);
   *response->mutable_default_strategy() = ToProto(info.default_attention.strategy);
   *response->mutable_default_position() = ToProto(info.default_attention.position);
   for (const MethodInfo& method : info.catalogue.strategies) {

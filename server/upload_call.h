@@ -14,6 +14,7 @@
 #include "server/event_pump.h"
 #include "server/incoming.h"
 #include "server/service_context.h"
+#include "server/upload_header.h"
 #include "server/write_queue.h"
 
 namespace folio::server {
@@ -57,7 +58,7 @@ class UploadCall final
   void OnProcessFailed(const absl::Status& status);
   grpc::Status Dispatch();
   grpc::Status OnHeader(const v1::DocumentHeader& header);
-  grpc::Status Open(const v1::DocumentHeader& header, const AttentionSpec& attention);
+  grpc::Status Open(const v1::DocumentHeader& header, const UploadSpec& spec);
   // The document of this id, or a new one in the place of one that has failed.
   absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
                                             const std::shared_ptr<DocumentUpload>& fresh);

@@ -14,6 +14,14 @@ constexpr size_t kMaxNameBytes = 1024;
 constexpr size_t kMinTokenBytes = 16;
 constexpr size_t kMaxTokenBytes = 128;
 
+void CheckSystem(const v1::DocumentHeader& header, const Chat* chat, FieldViolations* bad) {
+  if (std::string wrong = WhatIsWrongWithSystem(header.system()); !wrong.empty()) {
+    bad->push_back({"header.system", std::move(wrong)});
+  }
+  if (chat != nullptr || header.system().empty() || !bad->empty()) return;
+  bad->push_back({"header.system", "is for documents in a chat format, this one is raw"});
+}
+
 FieldViolations CheckFields(const v1::DocumentHeader& header) {
   FieldViolations bad;
   if (!header.document_id().empty() && !IsValidDocumentId(header.document_id())) {
@@ -36,20 +44,27 @@ FieldViolations CheckFields(const v1::DocumentHeader& header) {
 }  // namespace
 
 grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
-                              AttentionSpec* attention) {
+                              UploadSpec* spec) {
   const Engine& engine = *context.engine();
   FieldViolations bad = CheckFields(header);
+  const Chat* const chat = ChatFor(header.format(), engine.info(), "header.format", &bad);
+  CheckSystem(header, chat, &bad);
   auto resolved = engine.ResolveAttention(FromProto(header.strategy(), header.position()), {});
   if (!resolved.ok()) bad.push_back(BadAttention(resolved.status(), "header."));
   if (!bad.empty()) return BadFields(bad);
-  *attention = *std::move(resolved);
+  spec->attention = *std::move(resolved);
+  auto lead =
+      LeadOfDocument(chat, header.has_system() ? header.system() : context.options.document_system,
+                     engine.tokenizer());
+  if (!lead.ok()) return ToGrpcStatus(lead.status());
+  spec->lead = *std::move(lead);
   if (header.size_bytes() == 0) return grpc::Status::OK;
   grpc::Status too_large = CheckDocumentBytes(header.size_bytes(), context.options);
   if (!too_large.ok()) return too_large;
   // An upload that goes on may leave out the strategy that it was begun with.
   if (engine.GetDocument(header.document_id()).has_value()) return grpc::Status::OK;
   const absl::Status fits =
-      engine.CheckDocumentSize(*attention, static_cast<int64_t>(header.size_bytes()));
+      engine.CheckDocumentSize(spec->attention, static_cast<int64_t>(header.size_bytes()));
   if (!absl::IsInvalidArgument(fits)) return context.Refusal(fits);
   return BadField("header.size_bytes", std::string(fits.message()));
 }

@@ -5,16 +5,22 @@
 #include <cstdint>
 
 #include "folio/v1/documents.pb.h"
+#include "server/prompt_format.h"
 #include "server/service_context.h"
 
 namespace folio::server {
 
-// Checks the header of an upload, and what its size says before any text has come. `attention` is
-// what it asks for, resolved. Errors: INVALID_ARGUMENT with all fields that are wrong;
-// CheckDocumentBytes; FAILED_PRECONDITION for more KV cache than there is. REQUIRES: the model is
-// loaded.
+// What a header asks for.
+struct UploadSpec {
+  AttentionSpec attention;  // resolved
+  PromptLead lead;
+};
+
+// Checks the header of an upload, and what its size says before any text has come. Errors:
+// INVALID_ARGUMENT with all fields that are wrong; CheckDocumentBytes; FAILED_PRECONDITION for more
+// KV cache than there is. REQUIRES: the model is loaded.
 grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
-                              AttentionSpec* attention);
+                              UploadSpec* spec);
 
 // RESOURCE_EXHAUSTED for more bytes than a document may have.
 grpc::Status CheckDocumentBytes(uint64_t num_bytes, const ServerOptions& options);

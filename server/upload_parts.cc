@@ -40,6 +40,25 @@ grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle&
   return context.Refusal(status);
 }
 
+// An upload that goes on need not repeat what it was begun with; what it repeats must be the same.
+grpc::Status CheckGoesOn(const v1::DocumentHeader& header, const UploadSpec& spec,
+                         const DocumentInfo& begun) {
+  const std::string another =
+      absl::StrCat(", document ", Quoted(begun.handle.id), " was begun with another one");
+  if (header.has_strategy() && begun.attention.strategy != spec.attention.strategy) {
+    return BadField("header.strategy", absl::StrCat("is ", spec.attention.strategy.name, another));
+  }
+  if (header.has_position() && begun.attention.position != spec.attention.position) {
+    return BadField("header.position", absl::StrCat("is ", spec.attention.position.name, another));
+  }
+  const bool says_format = header.format() != v1::PROMPT_FORMAT_UNSPECIFIED || header.has_system();
+  if (says_format && DocumentUpload::Of(begun)->prompt_format != spec.lead.format) {
+    return BadField(header.has_system() ? "header.system" : "header.format",
+                    absl::StrCat("differs", another));
+  }
+  return grpc::Status::OK;
+}
+
 }  // namespace
 
 grpc::Status UploadCall::Dispatch() {
@@ -61,17 +80,17 @@ grpc::Status UploadCall::Dispatch() {
 
 grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
   if (subject_ != nullptr) return BadField("header", "was sent twice");
-  AttentionSpec attention;
-  if (grpc::Status bad = ReadUploadHeader(header, *context_, &attention); !bad.ok()) return bad;
-  return Open(header, attention);
+  UploadSpec spec;
+  if (grpc::Status bad = ReadUploadHeader(header, *context_, &spec); !bad.ok()) return bad;
+  return Open(header, spec);
 }
 
-grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionSpec& attention) {
+grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec& spec) {
   const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
   const auto fresh =
-      std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(),
+      std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(), spec.lead,
                                        context_->ForUploads(context_->engine()->tokenizer()));
-  const auto opened = OpenDocument(id, attention, fresh);
+  const auto opened = OpenDocument(id, spec.attention, fresh);
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   }
@@ -89,18 +108,9 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const AttentionS
                             "what `created` gave to the one who began it")),
                         {"UPLOAD_TOKEN_MISMATCH", {}, {}});
   }
-  // An upload that goes on need not repeat its strategy.
-  const AttentionSpec& begun = opened->attention;
-  if (header.has_strategy() && begun.strategy != attention.strategy) {
-    return BadField("header.strategy", absl::StrCat("is ", attention.strategy.name, ", document ",
-                                                    Quoted(id), " was begun with another one"));
-  }
-  if (header.has_position() && begun.position != attention.position) {
-    return BadField("header.position", absl::StrCat("is ", attention.position.name, ", document ",
-                                                    Quoted(id), " was begun with another one"));
-  }
+  if (grpc::Status bad = CheckGoesOn(header, spec, *opened); !bad.ok()) return bad;
   const auto subject = std::make_shared<const Subject>(
-      Subject{opened->handle, begun_upload, begun.strategy.name, header.detach()});
+      Subject{opened->handle, begun_upload, opened->attention.strategy.name, header.detach()});
   DocumentUpload& upload = *subject->upload;
   MutexLock work_lock(&upload.work_mu);
   // Events wait behind `created`: the pump takes this lock too.

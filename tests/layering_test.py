@@ -17,14 +17,15 @@ ENGINE = {
     "store": {"base", "types", "tensor"},
     "model": {"base", "types", "tensor", "backend"},
     "tokenizer": {"base", "model"},
+    "chat": {"base", "model", "tokenizer"},
     "sampling": {"base", "types"},
     "sched": {"base", "types", "tensor", "kv", "attention", "sampling"},
     "runtime": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
-                "sampling", "sched", "store"},
+                "chat", "sampling", "sched", "store"},
     "tools": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
-              "sampling", "sched", "store", "runtime"},
+              "chat", "sampling", "sched", "store", "runtime"},
 }
-SERVER_MAY_USE = {"runtime", "types", "tokenizer", "base"}
+SERVER_MAY_USE = {"runtime", "types", "tokenizer", "chat", "base"}
 NETWORK = re.compile(r"^(grpc|google/protobuf|google/rpc|prometheus|folio/v1)")
 
 

@@ -9,6 +9,7 @@
 #include "client/cli/content_id.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
+#include "client/cli/format_flags.h"
 #include "client/cli/json_lines.h"
 #include "client/cli/progress_line.h"
 #include "client/cli/sampling_flags.h"
@@ -23,6 +24,7 @@ struct AskFlags {
   std::string document;
   std::string question;
   AttentionFlags attention;
+  FormatFlags format;
   SamplingFlags sampling;
   std::optional<double> timeout_seconds;
   uint32_t evidence_spans = 0;
@@ -83,20 +85,23 @@ bool IsText(const std::string& document) {
 }
 
 // Uploads the text unless the server has it. Returns the id of the document.
-absl::StatusOr<std::string> UploadText(const client::DocumentSource& source,
-                                       const std::string& path, const Attention& attention,
-                                       client::Client& client, Invocation& invocation) {
+absl::StatusOr<std::string> UploadText(const client::DocumentSource& source, const AskFlags& flags,
+                                       const Attention& attention, client::Client& client,
+                                       Invocation& invocation) {
   Attention uploaded = attention;
   // Truncation reads the text anew for each question; no cache of it is of use.
   if (uploaded.strategy && uploaded.strategy->has_truncation()) uploaded.strategy.reset();
-  const absl::StatusOr<ContentId> id = ContentIdOf(source, uploaded);
+  const absl::StatusOr<ContentId> id = ContentIdOf(source, uploaded, flags.format);
   if (!id.ok()) return AsFileError(id.status());
   client::UploadOptions options;
   options.document_id = id->document_id;
   options.upload_token = id->upload_token;
-  options.display_name = path == "-" ? "stdin" : std::filesystem::path(path).filename().string();
+  options.display_name =
+      flags.document == "-" ? "stdin" : std::filesystem::path(flags.document).filename().string();
   options.strategy = uploaded.strategy;
   options.position = uploaded.position;
+  options.format = flags.format.format;
+  options.system = flags.format.system;
   options.reuse_existing = true;
   options.cancel = invocation.cancel;
   const auto document = UploadWithProgress(client, invocation, source, options);
@@ -113,9 +118,11 @@ v1::GenerateRequest MakeRequest(const AskFlags& flags, const Attention& attentio
   v1::GenerateRequest request;
   if (flags.document.empty()) {
     request.set_prompt(question);
+    if (flags.format.system.has_value()) request.set_system(*flags.format.system);
   } else {
     request.mutable_document()->set_text(question);
   }
+  request.set_format(flags.format.format);
   SetAttention(attention, &request);
   ApplySamplingFlags(flags.sampling, &request);
   request.mutable_response()->set_evidence_spans(flags.evidence_spans);
@@ -140,7 +147,7 @@ absl::Status AskText(const AskFlags& flags, const Attention& attention, client::
                      Invocation& invocation) {
   absl::Status status;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    const auto id = UploadText(source, flags.document, attention, client, invocation);
+    const auto id = UploadText(source, flags, attention, client, invocation);
     if (!id.ok()) return id.status();
     request.mutable_document()->set_document_id(*id);
     status = AskOnce(flags, client, request, invocation);
@@ -167,7 +174,10 @@ absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   if (source != nullptr) {
     return AskText(flags, *attention, **client, *source, std::move(request), invocation);
   }
-  if (request.has_document()) request.mutable_document()->set_document_id(flags.document);
+  if (request.has_document()) {
+    if (flags.format.system.has_value()) request.set_system(*flags.format.system);
+    request.mutable_document()->set_document_id(flags.document);
+  }
   return AskOnce(flags, **client, request, invocation);
 }
 
@@ -186,6 +196,7 @@ Command AddAskCommand(CLI::App& root) {
   app->add_option("--evidence", flags->evidence_spans,
                   "Quote so many parts of the text that the heads chose most (long_heads)")
       ->check(CLI::Range(0, 64));
+  AddFormatFlags(*app, flags->format);
   AddAttentionFlags(*app, flags->attention);
   AddSamplingFlags(*app, flags->sampling);
   return {app, [flags](Invocation& invocation) { return Ask(*flags, invocation); }};

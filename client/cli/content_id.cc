@@ -22,15 +22,20 @@ struct FreeDigest {
 }  // namespace
 
 absl::StatusOr<ContentId> ContentIdOf(const client::DocumentSource& source,
-                                      const Attention& attention) {
+                                      const Attention& attention, const FormatFlags& format) {
   const absl::Status failed = absl::InternalError("SHA-256 is not available");
   const std::unique_ptr<EVP_MD_CTX, FreeDigest> context(EVP_MD_CTX_new());
   if (context == nullptr) return failed;
   if (EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) != 1) return failed;
-  const std::string prefix =
+  std::string prefix =
       absl::StrCat(client::DescribeMethod(attention.strategy.value_or(v1::AttentionStrategy())),
                    "\n", client::DescribeMethod(attention.position.value_or(v1::PositionScheme())),
                    "\n", source.size_bytes(), "\n");
+  if (format.format != v1::PROMPT_FORMAT_UNSPECIFIED || format.system.has_value()) {
+    absl::StrAppend(&prefix, v1::PromptFormat_Name(format.format), "\n",
+                    format.system.has_value() ? absl::StrCat(format.system->size()) : "none", "\n",
+                    format.system.value_or(""), "\n");
+  }
   if (EVP_DigestUpdate(context.get(), prefix.data(), prefix.size()) != 1) return failed;
   for (uint64_t offset = 0; offset < source.size_bytes(); offset += kReadBytes) {
     const absl::StatusOr<std::string> data = source.Read(offset, kReadBytes);

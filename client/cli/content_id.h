@@ -5,11 +5,12 @@
 
 #include "absl/status/statusor.h"
 #include "client/cli/attention_flags.h"
+#include "client/cli/format_flags.h"
 #include "client/document_source.h"
 
 namespace folio::cli {
 
-// Of the SHA-256 of the bytes, strategy and positions.
+// Of the SHA-256 of the bytes, strategy, positions, format and system text.
 struct ContentId {
   // "doc-" and 40 hexadecimal digits: equal for equal text under equal strategies, so that a second
   // question finds the document of the first.
@@ -20,6 +21,6 @@ struct ContentId {
 
 // Errors: of reading the source; INTERNAL if the hash function fails.
 absl::StatusOr<ContentId> ContentIdOf(const client::DocumentSource& source,
-                                      const Attention& attention);
+                                      const Attention& attention, const FormatFlags& format);
 
 }  // namespace folio::cli

@@ -29,6 +29,8 @@ void PrintInfo(const v1::ServerInfo& info, std::ostream& out) {
       << "strategies  " << absl::StrJoin(info.strategies(), ", ") << "; default "
       << client::DescribeMethod(info.default_strategy()) << "\n"
       << "positions   " << client::DescribeMethod(info.default_position()) << "\n";
+  out << "chat        " << (info.chat_format().empty() ? "none" : info.chat_format())
+      << (info.chat_note().empty() ? "" : ": ") << info.chat_note() << "\n";
   for (const v1::KvUsage& kv : info.kv()) {
     out << "KV          " << kv.tier() << ": " << FormatBytes(kv.used_bytes()) << " of "
         << FormatBytes(kv.capacity_bytes()) << "\n";

@@ -9,6 +9,7 @@
 #include "client/cli/content_id.h"
 #include "client/cli/exit_code.h"
 #include "client/cli/format.h"
+#include "client/cli/format_flags.h"
 #include "client/cli/text_input.h"
 #include "client/cli/upload_progress.h"
 
@@ -20,6 +21,7 @@ struct UploadFlags {
   std::string id;
   std::string name;
   AttentionFlags attention;
+  FormatFlags format;
   AttributeFlags attributes;
   bool pin = false;
   bool detach = false;
@@ -38,7 +40,7 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   if (!client.ok()) return client.status();
   client::UploadOptions options;
   if (!flags.id.empty()) {
-    const absl::StatusOr<ContentId> content = ContentIdOf(**source, *attention);
+    const absl::StatusOr<ContentId> content = ContentIdOf(**source, *attention, flags.format);
     if (!content.ok()) return AsFileError(content.status());
     options.document_id = flags.id;
     options.upload_token = content->upload_token;
@@ -46,6 +48,8 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   options.display_name = flags.name.empty() ? NameOf(flags.file) : flags.name;
   options.strategy = attention->strategy;
   options.position = attention->position;
+  options.format = flags.format.format;
+  options.system = flags.format.system;
   options.ttl = TtlOf(flags.attributes);
   options.labels = LabelsOf(flags.attributes);
   options.pinned = flags.pin;
@@ -75,6 +79,7 @@ Command AddUploadCommand(CLI::App& root) {
   AddTtlFlag(*app, flags->attributes);
   app->add_flag("--pin", flags->pin, "It does not expire, and its cache stays on disk");
   app->add_flag("--detach", flags->detach, "Return when the text is there; the prefill goes on");
+  AddFormatFlags(*app, flags->format);
   AddAttentionFlags(*app, flags->attention);
   return {app, [flags](Invocation& invocation) { return Upload(*flags, invocation); }};
 }

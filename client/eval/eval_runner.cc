@@ -130,6 +130,7 @@ class EvalRun {
     std::string prompt = absl::StrCat(trial.context, " ", trial.question);
     if (prompt.size() <= plan_.max_inline_prompt_bytes) {
       request.set_prompt(std::move(prompt));
+      request.set_format(v1::PROMPT_FORMAT_RAW);  // as the papers ask
       return Generate(request, result);
     }
     client::UploadOptions options;

@@ -32,6 +32,10 @@ struct StoredText {
   int64_t num_bytes = 0;   // of the text
   // False: the text goes on behind these bytes.
   bool whole = true;
+  // How the text became tokens (ChatFormat::Identity), empty: as it is; and the bytes that tokens
+  // in front of it stand for.
+  std::string prompt_format = {};
+  int64_t lead_bytes = 0;
 };
 
 // What the caller keeps with a document, for as long as there is one.

@@ -200,6 +200,8 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentKeeper::WriterFor(const 
   document.created_us = order.text.created_us;
   document.attributes = order.attributes;
   document.tokenizer = options_.tokenizer;
+  document.prompt_format = order.text.prompt_format;
+  document.lead_bytes = order.text.lead_bytes;
   FOLIO_ASSIGN_OR_RETURN(auto writer,
                          goes_on ? store_->Resume(order.handle) : store_->Begin(document));
   const auto num_there = static_cast<size_t>(writer->num_tokens());

@@ -12,6 +12,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/chat/chat_prompt.h"
 #include "engine/runtime/catalogue.h"
 #include "engine/runtime/document_info.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -32,6 +33,9 @@ struct EngineOptions {
   std::string model_dir;
   // cpu; cuda; or auto: cuda if this build has it and there is a device, else cpu.
   std::string device = "cpu";
+  // How a conversation becomes tokens: auto (what the checkpoint's chat template says), none, a
+  // name of ChatFormats(), or a file that ends with .json (ReadChatFormatFile).
+  std::string chat_format = "auto";
   // Of the CUDA backend; empty: this program has none.
   MakeDeviceBackend make_cuda;
   // Called once, on the engine thread, when the device has failed for good. Requests were failed
@@ -109,6 +113,10 @@ struct EngineInfo {
   Catalogue catalogue;
   // Of the checkpoint and its tokenizer.
   std::vector<int32_t> eos_tokens;
+  // The checkpoint's chat format; null: it has none, or none that is known, which then is what
+  // `chat_note` says.
+  std::shared_ptr<const Chat> chat;
+  std::string chat_note;
   // That the checkpoint was trained with and that is not applied; 0: none.
   int sliding_window = 0;
 };

@@ -30,10 +30,10 @@ std::vector<DocumentHandle> EngineImpl::RestoreDocuments() {
         StoredEntryOf(*manifest, *keeper(), info().default_attention,
                       [this](const AttentionSpec& spec) { return ResolveUnknownLength(spec); });
     if (options_.restore_attachment) {
-      stored.attachment =
-          options_.restore_attachment({manifest->name, manifest->upload_token, manifest->created_us,
-                                       manifest->text_bytes, stored.whole},
-                                      *model_->tokenizer);
+      stored.attachment = options_.restore_attachment(
+          {manifest->name, manifest->upload_token, manifest->created_us, manifest->text_bytes,
+           stored.whole, manifest->prompt_format, manifest->lead_bytes},
+          *model_->tokenizer);
     }
     directory_.AddStored(stored);
     if (LacksCache(*manifest, stored)) {

@@ -17,9 +17,8 @@
 #include "engine/runtime/model_tiers.h"
 #include "engine/runtime/model_weights.h"
 #include "engine/store/fingerprint.h"
-#include "engine/tokenizer/bpe_tokenizer.h"
 #include "engine/tokenizer/byte_tokenizer.h"
-#include "engine/tokenizer/sentencepiece_tokenizer.h"
+#include "engine/tokenizer/open_tokenizer.h"
 
 namespace folio {
 namespace {
@@ -236,19 +235,41 @@ void Describe(const EngineOptions& options, LoadedModel* model) {
   info.sliding_window = model->config.sliding_window;
 }
 
-// tokenizer.model, which is the original where there are both, or tokenizer.json.
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const std::string& model_dir,
-                                                         int vocab_size, bool required) {
-  const std::filesystem::path dir(model_dir);
-  if (std::filesystem::exists(dir / "tokenizer.model")) {
-    return SentencePieceTokenizer::Open((dir / "tokenizer.model").string(), vocab_size);
+// The format that the options name, or that of the checkpoint's template.
+absl::StatusOr<std::optional<ChatFormat>> ChooseChatFormat(const EngineOptions& options,
+                                                           const TokenizerConfig& config,
+                                                           std::string* note) {
+  const std::string& name = options.chat_format;
+  if (name == "none") return std::nullopt;
+  if (name != "auto")
+    return name.ends_with(".json") ? ReadChatFormatFile(name) : FindChatFormat(name);
+  if (!config.chat_template.has_value()) return std::nullopt;
+  std::optional<ChatFormat> format = RecogniseChatTemplate(*config.chat_template);
+  if (!format.has_value()) {
+    *note =
+        absl::StrCat("the chat template of the checkpoint is not known (known: ", ChatFormatNames(),
+                     "); prompts are taken as they are; see --chat-format");
   }
-  if (std::filesystem::exists(dir / "tokenizer.json")) {
-    return BpeTokenizer::Open((dir / "tokenizer.json").string(), vocab_size);
-  }
-  if (!required) return nullptr;
-  return absl::NotFoundError(
-      absl::StrCat(model_dir, " has neither tokenizer.model nor tokenizer.json"));
+  return format;
+}
+
+// The tokenizer, and what it makes of conversations.
+absl::Status OpenText(const EngineOptions& options, bool tokenizer_required, LoadedModel* model) {
+  FOLIO_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(options.model_dir));
+  auto tokenizer = OpenTokenizer(options.model_dir, config, model->config.shape.vocab_size);
+  if (absl::IsNotFound(tokenizer.status()) && !tokenizer_required) return absl::OkStatus();
+  FOLIO_RETURN_IF_ERROR(tokenizer.status());
+  model->tokenizer = *std::move(tokenizer);
+  FOLIO_ASSIGN_OR_RETURN(const std::optional<ChatFormat> format,
+                         ChooseChatFormat(options, config, &model->info.chat_note));
+  if (!format.has_value()) return absl::OkStatus();
+  const auto name_of = [&](const std::string& named, int32_t id) {
+    return named.empty() && id >= 0 ? model->tokenizer->pieces()[id].name : named;
+  };
+  model->info.chat = std::make_shared<const Chat>(
+      *format, name_of(config.bos_token, model->tokenizer->bos_id()),
+      name_of(config.eos_token, model->tokenizer->eos_id()), *model->tokenizer);
+  return absl::OkStatus();
 }
 
 // What comes after the weights.
@@ -287,9 +308,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
   FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
-  FOLIO_ASSIGN_OR_RETURN(
-      model->tokenizer,
-      OpenTokenizer(options.model_dir, model->config.shape.vocab_size, tokenizer_required));
+  FOLIO_RETURN_IF_ERROR(OpenText(options, tokenizer_required, model.get()));
   FOLIO_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(options, model->config));
   model->precision = weights.precision();
   FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));

@@ -102,6 +102,8 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentStore::Begin(const NewDo
   first.created_us = document.created_us != 0 ? document.created_us : surroundings_.now_us();
   first.attributes = document.attributes;
   first.tokenizer = document.tokenizer;
+  first.prompt_format = document.prompt_format;
+  first.lead_bytes = document.lead_bytes;
   FOLIO_RETURN_IF_ERROR(EncodeManifest(first).status());
   const auto made = std::make_shared<DocumentFiles>(surroundings_, std::move(first));
   FOLIO_RETURN_IF_ERROR(made->BeginWriting());

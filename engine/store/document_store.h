@@ -44,6 +44,8 @@ struct NewDocument {
   int64_t created_us = 0;  // Unix time; 0: now
   DocumentAttributes attributes;
   Fingerprint tokenizer = {};
+  std::string prompt_format;
+  int64_t lead_bytes = 0;
 };
 
 // Documents on disk: their tokens, and what was computed from them. Knows files, and neither

@@ -145,8 +145,10 @@ void PutManifest(const Manifest& manifest, ByteWriter* out) {
   PutLog(manifest.logs.offsets, out);
   out->Number(static_cast<uint32_t>(manifest.renditions.size()));
   for (const StoredRendition& rendition : manifest.renditions) PutRendition(rendition, out);
+  out->String(manifest.prompt_format);
+  out->Number(manifest.lead_bytes);
 }
-Manifest TakeManifest(ByteReader* in) {
+Manifest TakeManifest(uint32_t version, ByteReader* in) {
   Manifest manifest;
   manifest.id = in->String(kMaxDocumentIdBytes);
   manifest.name = in->String(kMaxNameBytes);
@@ -168,6 +170,9 @@ Manifest TakeManifest(ByteReader* in) {
     const StoredRendition& rendition = manifest.renditions.emplace_back(TakeRendition(in));
     if (!names.insert(rendition.number).second) in->Fail();
   }
+  if (version < 2) return manifest;
+  manifest.prompt_format = in->String(kMaxNameBytes);
+  manifest.lead_bytes = in->Number<int64_t>();
   return manifest;
 }
 
@@ -191,7 +196,8 @@ bool IsPossible(const Manifest& manifest) {
     }
   }
   return CheckDocumentId(manifest.id).ok() && manifest.state <= StoredState::kComplete &&
-         manifest.text_bytes >= 0 && IsPossible(manifest.logs.tokens, sizeof(int32_t)) &&
+         manifest.text_bytes >= 0 && manifest.lead_bytes >= 0 &&
+         IsPossible(manifest.logs.tokens, sizeof(int32_t)) &&
          IsPossible(manifest.logs.offsets, 1) &&
          manifest.logs.tokens.num_items == manifest.logs.offsets.num_items;
 }
@@ -244,7 +250,7 @@ absl::StatusOr<Manifest> DecodeManifest(std::string_view bytes) {
   const auto version = in.Number<uint32_t>();
   const auto length = in.Number<uint32_t>();
   if (!in.ok() || magic != kMagic) return lost("is no manifest");
-  if (version != kManifestVersion) return lost("is a manifest of another version");
+  if (version < 1 || version > kManifestVersion) return lost("is a manifest of another version");
   if (length != bytes.size() || length < kHeadBytes + kChecksumBytes) {
     return lost("is a manifest that was cut");
   }
@@ -253,7 +259,7 @@ absl::StatusOr<Manifest> DecodeManifest(std::string_view bytes) {
     return lost("is a damaged manifest");
   }
   ByteReader fields(body.substr(kHeadBytes));
-  Manifest manifest = TakeManifest(&fields);
+  Manifest manifest = TakeManifest(version, &fields);
   if (!fields.ok() || fields.left_bytes() > 0 || !IsPossible(manifest)) {
     return lost("is a manifest that says what cannot be");
   }

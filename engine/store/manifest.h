@@ -15,8 +15,8 @@
 
 namespace folio {
 
-// Of the encoding below.
-inline constexpr uint32_t kManifestVersion = 1;
+// Of the encoding below. Version 1 had no prompt format.
+inline constexpr uint32_t kManifestVersion = 2;
 
 // A file of a rendition.
 struct StoredSegment {
@@ -64,6 +64,9 @@ struct Manifest {
   int64_t text_bytes = 0;
   TokenLogEnds logs;
   std::vector<StoredRendition> renditions;
+  // What the tokens say beside the text; StoredText says more.
+  std::string prompt_format;
+  int64_t lead_bytes = 0;
 
   bool operator==(const Manifest&) const = default;
   int64_t num_tokens() const { return logs.tokens.num_items; }
@@ -77,7 +80,7 @@ struct Manifest {
 // DecodeManifest would refuse it.
 absl::StatusOr<std::string> EncodeManifest(const Manifest& manifest);
 // Takes no memory that the bytes do not account for. Errors: DATA_LOSS if they are no manifest of
-// this version, torn, or say what cannot be.
+// this version or the one before, torn, or say what cannot be.
 absl::StatusOr<Manifest> DecodeManifest(std::string_view bytes);
 
 struct ManifestFile {

@@ -26,7 +26,8 @@ ByteTokenizer::ByteTokenizer(int vocab_size) {
   }
 }
 
-absl::Status ByteTokenizer::AppendTokens(std::string_view text, const Interrupt& interrupt,
+absl::Status ByteTokenizer::AppendTokens(std::string_view text, TextStart,
+                                         const Interrupt& interrupt,
                                          std::vector<int32_t>* ids) const {
   InterruptCheck check(interrupt);
   for (const char c : text) {

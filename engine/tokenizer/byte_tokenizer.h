@@ -16,6 +16,7 @@ class ByteTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
   const std::vector<Piece>& pieces() const override { return pieces_; }
+  const std::vector<SpecialToken>& special_tokens() const override { return special_tokens_; }
   int32_t bos_id() const override { return 1; }
   int32_t eos_id() const override { return 2; }
   int32_t unk_id() const override { return 0; }
@@ -24,10 +25,11 @@ class ByteTokenizer final : public Tokenizer {
   size_t max_bytes_per_token() const override { return 1; }
 
  private:
-  absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+  absl::Status AppendTokens(std::string_view text, TextStart start, const Interrupt& interrupt,
                             std::vector<int32_t>* ids) const override;
 
   std::vector<Piece> pieces_;
+  const std::vector<SpecialToken> special_tokens_ = {{"<s>", 1}, {"</s>", 2}};
 };
 
 }  // namespace folio

@@ -1,5 +1,6 @@
 #include "engine/tokenizer/incremental_detokenizer.h"
 
+#include "absl/strings/str_cat.h"
 #include "engine/tokenizer/piece.h"
 #include "engine/tokenizer/utf8.h"
 
@@ -58,6 +59,20 @@ std::string IncrementalDetokenizer::Flush() {
   for (size_t i = 0; i < pending_bytes_.size(); ++i) text += kReplacementCharacter;
   pending_bytes_.clear();
   return text;
+}
+
+absl::StatusOr<std::string> DecodeByPieces(const Tokenizer& tokenizer,
+                                           std::span<const int32_t> ids) {
+  IncrementalDetokenizer detokenizer(tokenizer, IncrementalDetokenizer::Start::kWholeText);
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!tokenizer.Contains(id)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("token id ", id, " is not in [0, ", tokenizer.vocab_size(), ")"));
+    }
+    text += detokenizer.Add(id);
+  }
+  return text + detokenizer.Flush();
 }
 
 }  // namespace folio

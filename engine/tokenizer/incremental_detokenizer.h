@@ -36,4 +36,8 @@ class IncrementalDetokenizer {
   bool drops_spaces_;          // a leading space of the next piece is to be dropped
 };
 
+// Tokenizer::Decode by the pieces alone. Errors: INVALID_ARGUMENT for an id outside the vocabulary.
+absl::StatusOr<std::string> DecodeByPieces(const Tokenizer& tokenizer,
+                                           std::span<const int32_t> ids);
+
 }  // namespace folio

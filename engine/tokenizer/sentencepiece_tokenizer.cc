@@ -18,13 +18,14 @@ constexpr size_t kLibraryBytesPerByte = 320;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::Open(
-    const std::string& path, int max_vocab_size) {
+    const std::string& path, int max_vocab_size, const TokenizerConfig& config) {
   FOLIO_ASSIGN_OR_RETURN(const std::string bytes, ReadSmallFile(path, kMaxModelBytes));
-  return FromBytes(path, bytes, max_vocab_size);
+  return FromBytes(path, bytes, max_vocab_size, config);
 }
 
 absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::FromBytes(
-    const std::string& what, std::string_view model_bytes, int max_vocab_size) {
+    const std::string& what, std::string_view model_bytes, int max_vocab_size,
+    const TokenizerConfig& config) {
   std::string error = "it is empty";
   std::unique_ptr<SpmProcessor> processor;
   if (!model_bytes.empty()) processor = SpmProcessor::Create(model_bytes, &error);
@@ -41,18 +42,61 @@ absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::
         what, ": has ", processor->pieces().size(), " pieces, but \"vocab_size\" of the model is ",
         max_vocab_size, "; use the tokenizer.model that belongs to the checkpoint"));
   }
-  return std::unique_ptr<SentencePieceTokenizer>(new SentencePieceTokenizer(std::move(processor)));
+  return std::unique_ptr<SentencePieceTokenizer>(
+      new SentencePieceTokenizer(std::move(processor), config, max_vocab_size));
 }
 
-absl::Status SentencePieceTokenizer::AppendTokens(std::string_view text, const Interrupt& interrupt,
+SentencePieceTokenizer::SentencePieceTokenizer(std::unique_ptr<SpmProcessor> processor,
+                                               const TokenizerConfig& config, int max_vocab_size)
+    : processor_(std::move(processor)),
+      bpe_(CharacterBpe::Create(*processor_)),
+      legacy_(config.legacy),
+      pieces_(processor_->pieces()),
+      eos_id_(processor_->traits().eos_id) {
+  for (size_t id = 0; id < pieces_.size(); ++id) {
+    if (pieces_[id].kind != PieceKind::kControl) continue;
+    special_tokens_.push_back({pieces_[id].name, static_cast<int32_t>(id)});
+  }
+  AddSpecialTokens(config, max_vocab_size);
+}
+
+// Those of the file's own that are named again say more. Without an embedding a token is of no use.
+void SentencePieceTokenizer::AddSpecialTokens(const TokenizerConfig& config, int max_vocab_size) {
+  for (const SpecialToken& token : config.special_tokens) {
+    if (token.id >= max_vocab_size) continue;
+    const auto known =
+        std::find_if(special_tokens_.begin(), special_tokens_.end(),
+                     [&](const SpecialToken& other) { return other.id == token.id; });
+    if (known != special_tokens_.end()) {
+      *known = token;
+    } else if (token.id >= static_cast<int32_t>(processor_->pieces().size())) {
+      special_tokens_.push_back(token);
+      if (token.id >= vocab_size()) pieces_.resize(token.id + 1, {PieceKind::kControl, "", ""});
+      pieces_[token.id].name = token.name;
+    }
+    if (token.name == config.eos_token) eos_id_ = token.id;
+  }
+}
+
+absl::Status SentencePieceTokenizer::AppendTokens(std::string_view text, TextStart start,
+                                                  const Interrupt& interrupt,
                                                   std::vector<int32_t>* ids) const {
-  if (bpe_ != nullptr) return bpe_->Encode(text, interrupt, ids);
+  const bool takes_space =
+      start == TextStart::kBeginning || (start == TextStart::kAfterSpecial && legacy_);
+  if (bpe_ != nullptr) {
+    const bool with_space = takes_space && processor_->traits().adds_dummy_prefix;
+    return bpe_->Encode(text, with_space, interrupt, ids);
+  }
   std::vector<int32_t> by_library;
   std::string error;
   if (!processor_->Encode(text, &by_library, &error)) {
     return absl::InternalError(absl::StrCat("the tokenizer failed: ", error));
   }
-  ids->insert(ids->end(), by_library.begin(), by_library.end());
+  // The library puts a space in front of every text. One that has become part of a word stays.
+  const bool has_space = !takes_space && !by_library.empty() &&
+                         processor_->traits().adds_dummy_prefix &&
+                         pieces_[by_library.front()].name == kSpaceSymbol;
+  ids->insert(ids->end(), by_library.begin() + (has_space ? 1 : 0), by_library.end());
   return absl::OkStatus();
 }
 
@@ -77,9 +121,13 @@ absl::StatusOr<std::string> SentencePieceTokenizer::Decode(std::span<const int32
           absl::StrCat("token id ", id, " is outside the vocabulary of ", vocab_size()));
     }
   }
+  std::vector<int32_t> known;
+  for (const int32_t id : ids) {
+    if (static_cast<size_t>(id) < processor_->pieces().size()) known.push_back(id);
+  }
   std::string text;
   std::string error;
-  if (processor_->Decode({ids.begin(), ids.end()}, &text, &error)) return text;
+  if (processor_->Decode(known, &text, &error)) return text;
   return absl::InternalError(absl::StrCat("the tokenizer failed: ", error));
 }
 

@@ -21,7 +21,7 @@ struct SpmTraits {
   bool has_byte_pieces = false;  // they stand for characters that are no pieces
   bool can_cut_at_spaces = false;
   bool pieces_end_at_spaces = false;  // none has the space symbol after another character
-  bool is_plain_bpe = false;          // SpmBpe knows all of its rules
+  bool is_plain_bpe = false;          // CharacterBpe knows all of its rules
 };
 
 // The SentencePiece library behind a plain interface. Its header defines an absl namespace of its

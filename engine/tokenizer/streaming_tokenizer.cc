@@ -53,7 +53,9 @@ absl::Status StreamingTokenizer::AddSlice(std::string_view bytes, std::vector<in
     searched_bytes_ = held_.size() - 1;
     return absl::OkStatus();
   }
-  FOLIO_RETURN_IF_ERROR(tokenizer_.Append(std::string_view(held_).substr(0, cut), interrupt, ids));
+  FOLIO_RETURN_IF_ERROR(
+      tokenizer_.Append(std::string_view(held_).substr(0, cut), interrupt, ids, start_));
+  start_ = AfterCut(tokenizer_);
   const size_t taken = tokenizer_.space_cut() == Tokenizer::SpaceCut::kDropsSpace ? cut + 1 : cut;
   held_.erase(0, taken);
   text_offset_ += taken;
@@ -69,7 +71,7 @@ absl::Status StreamingTokenizer::Finish(std::vector<int32_t>* ids, const Interru
         absl::StrCat("the text ends inside a UTF-8 character, which begins at byte ",
                      text_offset_ + valid_bytes_));
   }
-  FOLIO_RETURN_IF_ERROR(tokenizer_.Append(held_, interrupt, ids));
+  FOLIO_RETURN_IF_ERROR(tokenizer_.Append(held_, interrupt, ids, start_));
   text_offset_ += held_.size();
   held_.clear();
   valid_bytes_ = 0;
@@ -85,6 +87,11 @@ absl::Status StreamingTokenizer::CheckUtf8() {
   }
   return absl::InvalidArgumentError(
       absl::StrCat("the text is not valid UTF-8 at byte ", text_offset_ + valid_bytes_));
+}
+
+TextStart StreamingTokenizer::AfterCut(const Tokenizer& tokenizer) {
+  return tokenizer.space_cut() == Tokenizer::SpaceCut::kDropsSpace ? TextStart::kBeginning
+                                                                   : TextStart::kContinued;
 }
 
 // The last place to cut, or 0.

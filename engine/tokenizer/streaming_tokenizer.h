@@ -22,10 +22,11 @@ class StreamingTokenizer {
  public:
   static constexpr size_t kMinSegmentBytes = 4096;
 
-  // Goes on behind the first `text_offset` bytes of a text, which another one has encoded up to
-  // there.
-  explicit StreamingTokenizer(const Tokenizer& tokenizer, size_t text_offset = 0)
-      : tokenizer_(tokenizer), text_offset_(text_offset) {}
+  explicit StreamingTokenizer(const Tokenizer& tokenizer, TextStart start = TextStart::kBeginning)
+      : tokenizer_(tokenizer), start_(start) {}
+  // Goes on behind the first `text_offset` bytes of a text, up to where another one has encoded it.
+  StreamingTokenizer(const Tokenizer& tokenizer, size_t text_offset)
+      : tokenizer_(tokenizer), start_(AfterCut(tokenizer)), text_offset_(text_offset) {}
 
   // Takes the next bytes and appends tokens to *ids. After an error the object is of no more use.
   // Errors: INVALID_ARGUMENT with the offset in the whole text when it is not UTF-8, or when it
@@ -46,10 +47,12 @@ class StreamingTokenizer {
   absl::Status AddSlice(std::string_view bytes, std::vector<int32_t>* ids,
                         const Interrupt& interrupt);
   absl::Status CheckUtf8();
+  static TextStart AfterCut(const Tokenizer& tokenizer);
   size_t FindCut() const;
 
   const Tokenizer& tokenizer_;
-  size_t text_offset_;         // of held_ in the whole text
+  TextStart start_;            // of held_
+  size_t text_offset_ = 0;     // of held_ in the whole text
   std::string held_;           // text from text_offset_ on
   size_t valid_bytes_ = 0;     // of held_ known to be whole characters
   size_t searched_bytes_ = 0;  // of held_ known to have no place to cut

@@ -26,7 +26,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(std::string_view text,
 }
 
 absl::Status Tokenizer::Append(std::string_view text, const Interrupt& interrupt,
-                               std::vector<int32_t>* ids) const {
+                               std::vector<int32_t>* ids, TextStart start) const {
   if (interrupt) FOLIO_RETURN_IF_ERROR(interrupt());
   if (text.size() > kMaxTextBytes) {
     return absl::InvalidArgumentError(
@@ -39,7 +39,7 @@ absl::Status Tokenizer::Append(std::string_view text, const Interrupt& interrupt
   // A text seldom has more tokens than bytes: none is moved. Memory that no token reaches stays
   // untouched.
   GrowFor(text.size() + 1, ids);
-  return AppendTokens(text, interrupt, ids);
+  return AppendTokens(text, start, interrupt, ids);
 }
 
 }  // namespace folio

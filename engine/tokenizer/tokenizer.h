@@ -13,6 +13,24 @@
 
 namespace folio {
 
+// A token that stands for no text: <s>, <|im_end|>. Encode never finds one in a text.
+struct SpecialToken {
+  std::string name;
+  int32_t id = 0;
+  // In a chat template it takes the spaces and line ends in front of it, or behind it, with it.
+  bool strips_left = false;
+  bool strips_right = false;
+
+  bool operator==(const SpecialToken&) const = default;
+};
+
+// Where a text stands that is encoded. Some tokenizers put a space in front of a text.
+enum class TextStart : uint8_t {
+  kBeginning,     // nothing is in front of it
+  kAfterSpecial,  // a special token is
+  kContinued,     // text is, which has been encoded
+};
+
 // Text to tokens and back. Immutable and safe for concurrent use once made; owned by the runtime.
 class Tokenizer {
  public:
@@ -26,8 +44,8 @@ class Tokenizer {
                                               const Interrupt& interrupt = nullptr) const;
 
   // Encode, with the tokens appended to *ids; after an error some of them may be.
-  absl::Status Append(std::string_view text, const Interrupt& interrupt,
-                      std::vector<int32_t>* ids) const;
+  absl::Status Append(std::string_view text, const Interrupt& interrupt, std::vector<int32_t>* ids,
+                      TextStart start = TextStart::kBeginning) const;
 
   static constexpr size_t kMaxTextBytes = 256 << 20;
 
@@ -45,6 +63,9 @@ class Tokenizer {
   // The vocabulary in id order.
   virtual const std::vector<Piece>& pieces() const = 0;
 
+  // Those that a chat template can name.
+  virtual const std::vector<SpecialToken>& special_tokens() const = 0;
+
   // Token ids; -1 where the vocabulary has none.
   virtual int32_t bos_id() const = 0;
   virtual int32_t eos_id() const = 0;
@@ -59,7 +80,7 @@ class Tokenizer {
   virtual LeadingSpace leading_space() const = 0;
 
   // Whether a text may be cut at a space between two other characters and the parts encoded on
-  // their own.
+  // their own, the later one as kBeginning (kDropsSpace) or kContinued (kKeepsSpace).
   enum class SpaceCut : uint8_t {
     kNever,
     kDropsSpace,  // Encode(a + " " + b) = Encode(a), Encode(b)
@@ -72,7 +93,8 @@ class Tokenizer {
 
  private:
   // Append of a text that is UTF-8 and not too large.
-  virtual absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+  virtual absl::Status AppendTokens(std::string_view text, TextStart start,
+                                    const Interrupt& interrupt,
                                     std::vector<int32_t>* ids) const = 0;
 };
 

@@ -6,6 +6,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/model/json_document.h"
 #include "engine/model/json_fields.h"
+#include "engine/tokenizer/piece.h"
 
 namespace folio {
 
@@ -75,23 +76,84 @@ absl::Status ReadModel(const Json& json, TokenizerJson* file) {
   FOLIO_ASSIGN_OR_RETURN(const std::string type, TypeOf(*model, "model"));
   // Older files leave the type out.
   if (type != "BPE" && !(type.empty() && Find(*model, "merges") != nullptr)) {
-    return Unknown("model.type", type, "\"BPE\" over bytes (for others give a tokenizer.model)");
+    return Unknown("model.type", type, "\"BPE\" (for others give a tokenizer.model)");
   }
-  for (const char* key : {"dropout", "byte_fallback", "continuing_subword_prefix",
-                          "end_of_word_suffix", "fuse_unk"}) {
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
     FOLIO_RETURN_IF_ERROR(MustBeUnset(*model, key));
+  }
+  // BPE over bytes knows every character.
+  FOLIO_ASSIGN_OR_RETURN(const bool over_characters, OptionalBool(*model, "byte_fallback"));
+  if (over_characters) {
+    FOLIO_RETURN_IF_ERROR(MustBeUnset(*model, "ignore_merges"));
+    file->metaspace.emplace();
+  } else {
+    FOLIO_RETURN_IF_ERROR(MustBeUnset(*model, "fuse_unk"));
   }
   FOLIO_ASSIGN_OR_RETURN(file->ignore_merges, OptionalBool(*model, "ignore_merges"));
   FOLIO_RETURN_IF_ERROR(ReadVocab(*model, file));
   return ReadMerges(*model, file);
 }
 
+// {"String": text}
+bool IsPattern(const Json& object, std::string_view text) {
+  const Json* pattern = Find(object, "pattern");
+  if (pattern == nullptr || !pattern->is_object()) return false;
+  const Json* string = Find(*pattern, "String");
+  return string != nullptr && *string == Json(std::string(text));
+}
+
+bool Is(const Json& object, const char* key, std::string_view text) {
+  const Json* value = Find(object, key);
+  return value != nullptr && *value == Json(std::string(text));
+}
+
+// Of BPE over characters: kSpaceSymbol in front, and for every space.
+absl::Status ReadSpaceStep(const Json& step, TokenizerJson* file) {
+  FOLIO_ASSIGN_OR_RETURN(const std::string type, TypeOf(step, "normalizer"));
+  if (type == "Prepend" && Is(step, "prepend", kSpaceSymbol)) {
+    file->metaspace->prefix = TokenizerJson::Metaspace::Prefix::kAlways;
+    return absl::OkStatus();
+  }
+  if (type == "Replace" && IsPattern(step, " ") && Is(step, "content", kSpaceSymbol)) {
+    return absl::OkStatus();
+  }
+  return Unknown("normalizer", step, "Prepend \u2581 and Replace \" \" by \u2581");
+}
+
 absl::Status ReadNormalizer(const Json& json, TokenizerJson* file) {
   const Json* normalizer = Find(json, "normalizer");
   if (normalizer == nullptr) return absl::OkStatus();
   FOLIO_ASSIGN_OR_RETURN(const std::string type, TypeOf(*normalizer, "normalizer"));
-  if (type != "NFC") return Unknown("normalizer.type", type, "\"NFC\" or null");
-  file->nfc = true;
+  if (!file->metaspace.has_value()) {
+    if (type != "NFC") return Unknown("normalizer.type", type, "\"NFC\" or null");
+    file->nfc = true;
+    return absl::OkStatus();
+  }
+  if (type != "Sequence") return ReadSpaceStep(*normalizer, file);
+  const Json* steps = Find(*normalizer, "normalizers");
+  if (steps == nullptr || !steps->is_array()) {
+    return absl::InvalidArgumentError("\"normalizer.normalizers\" is no list");
+  }
+  for (const Json& step : *steps) FOLIO_RETURN_IF_ERROR(ReadSpaceStep(step, file));
+  return absl::OkStatus();
+}
+
+// Of BPE over characters; what the normalizer has not done.
+absl::Status ReadMetaspace(const Json& pre, TokenizerJson* file) {
+  using Prefix = TokenizerJson::Metaspace::Prefix;
+  FOLIO_ASSIGN_OR_RETURN(const std::string type, TypeOf(pre, "pre_tokenizer"));
+  // The normalizer has left no spaces to split at.
+  if (type == "Split" && IsPattern(pre, " ")) return absl::OkStatus();
+  if (type != "Metaspace" || !Is(pre, "replacement", kSpaceSymbol)) {
+    return Unknown("pre_tokenizer", pre, "Metaspace with \u2581, or null");
+  }
+  FOLIO_ASSIGN_OR_RETURN(const bool splits, OptionalBool(pre, "split", true));
+  if (splits) return Unknown("pre_tokenizer.split", splits, "false");
+  FOLIO_ASSIGN_OR_RETURN(const std::string scheme, OptionalString(pre, "prepend_scheme", "always"));
+  file->metaspace->only_if_missing = true;
+  file->metaspace->prefix = scheme == "never"   ? Prefix::kNever
+                            : scheme == "first" ? Prefix::kFirst
+                                                : Prefix::kAlways;
   return absl::OkStatus();
 }
 
@@ -126,6 +188,8 @@ absl::Status ReadStep(const Json& step, TokenizerJson* file, bool* bytes) {
 
 absl::Status ReadPreTokenizer(const Json& json, TokenizerJson* file) {
   const Json* pre = Find(json, "pre_tokenizer");
+  if (file->metaspace.has_value() && pre != nullptr) return ReadMetaspace(*pre, file);
+  if (file->metaspace.has_value() && Find(json, "normalizer") != nullptr) return absl::OkStatus();
   if (pre == nullptr) return Unknown("pre_tokenizer", Json(), "ByteLevel, Split, Sequence");
   FOLIO_ASSIGN_OR_RETURN(const std::string type, TypeOf(*pre, "pre_tokenizer"));
   bool bytes = false;
@@ -157,9 +221,12 @@ absl::Status ReadAddedTokens(const Json& json, TokenizerJson* file) {
     FOLIO_ASSIGN_OR_RETURN(out.special, OptionalBool(token, "special"));
     FOLIO_ASSIGN_OR_RETURN(out.normalized, OptionalBool(token, "normalized", !out.special));
     if (out.content.empty()) return Bad("added_tokens", token, "with a content");
-    for (const char* key : {"single_word", "lstrip", "rstrip"}) {
-      FOLIO_ASSIGN_OR_RETURN(const bool on, OptionalBool(token, key));
-      if (on && !out.special) return Unknown(absl::StrCat("added_tokens.", key), on, "false");
+    bool single_word = false;
+    for (const auto& [key, flag] : {std::pair("lstrip", &out.strips_left),
+                                    {"rstrip", &out.strips_right},
+                                    {"single_word", &single_word}}) {
+      FOLIO_ASSIGN_OR_RETURN(*flag, OptionalBool(token, key));
+      if (*flag && !out.special) return Unknown(absl::StrCat("added_tokens.", key), true, "false");
     }
     file->added.push_back(std::move(out));
   }

@@ -18,7 +18,7 @@
 #include "engine/base/input_file.h"
 #include "engine/base/memory_info.h"
 #include "engine/base/status_macros.h"
-#include "engine/tokenizer/bpe_tokenizer.h"
+#include "engine/tokenizer/open_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
 
 ABSL_FLAG(std::string, tokenizer, "", "a tokenizer.model or a tokenizer.json");
@@ -86,9 +86,10 @@ absl::StatusOr<std::string> MakeText(const std::string& kind, size_t num_bytes) 
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Open(const std::string& path) {
   constexpr int kAnyVocabulary = 1 << 30;
+  constexpr size_t kMaxFileBytes = 256 << 20;
   if (path.ends_with(".json")) {
-    FOLIO_ASSIGN_OR_RETURN(auto tokenizer, BpeTokenizer::Open(path, kAnyVocabulary));
-    return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+    FOLIO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, kMaxFileBytes));
+    return TokenizerFromJson(path, text, {}, kAnyVocabulary);
   }
   FOLIO_ASSIGN_OR_RETURN(auto tokenizer, SentencePieceTokenizer::Open(path, kAnyVocabulary));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));

@@ -49,6 +49,25 @@ TEST(Ask, ReadsTheQuestionFromStdin) {
   EXPECT_EQ(server.requests()[0].prompt(), "from a pipe");
 }
 
+TEST(Ask, FormatAndSystemTextAreThoseOfThePromptOrOfTheDocument) {
+  FakeServer server;
+  RunFolio(server, {"ask", "--question", "x", "--format", "chat", "--system", "Be brief."});
+  EXPECT_EQ(server.requests()[0].format(), v1::PROMPT_FORMAT_CHAT);
+  EXPECT_EQ(server.requests()[0].system(), "Be brief.");
+  RunFolio(server, {"ask", "--question", "x"});
+  EXPECT_EQ(server.requests()[1].format(), v1::PROMPT_FORMAT_UNSPECIFIED);
+  EXPECT_FALSE(server.requests()[1].has_system());
+  const ScratchDir dir;
+  const std::string path = dir.Write("story.txt", "one two three");
+  RunFolio(server,
+           {"ask", "--document", path, "--question", "x", "--format", "raw", "--system", ""});
+  EXPECT_EQ(server.headers()[0].format(), v1::PROMPT_FORMAT_RAW);
+  EXPECT_TRUE(server.headers()[0].has_system());
+  EXPECT_EQ(server.requests()[2].format(), v1::PROMPT_FORMAT_RAW);
+  EXPECT_FALSE(server.requests()[2].has_system());
+  EXPECT_EQ(RunFolio(server, {"ask", "--question", "x", "--format", "jinja"}).code, kExitUsage);
+}
+
 TEST(Ask, SendsAllParameters) {
   FakeServer server;
   const CliRun run = RunFolio(server, {"ask",

@@ -127,12 +127,21 @@ TEST(DocumentSource, WhatIsNoFileIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(FileSource::Open(dir.path()).status()));
 }
 
-TEST(ContentId, DependsOnTextAndStrategyOnly) {
+TEST(ContentId, DependsOnTextStrategyAndFormatOnly) {
   const auto id = [](const std::string& text, const std::string& strategy) {
     cli::Attention chosen;
     if (!strategy.empty()) chosen.strategy = *ParseStrategy(strategy);
-    return cli::ContentIdOf(TextSource(text), chosen).value().document_id;
+    return cli::ContentIdOf(TextSource(text), chosen, {}).value().document_id;
   };
+  const auto with = [](v1::PromptFormat format, std::optional<std::string> system) {
+    return cli::ContentIdOf(TextSource("text"), {}, {format, std::move(system)})
+        .value()
+        .document_id;
+  };
+  EXPECT_EQ(with(v1::PROMPT_FORMAT_UNSPECIFIED, std::nullopt), id("text", ""));
+  EXPECT_NE(with(v1::PROMPT_FORMAT_RAW, std::nullopt), id("text", ""));
+  EXPECT_NE(with(v1::PROMPT_FORMAT_UNSPECIFIED, ""), id("text", ""));
+  EXPECT_NE(with(v1::PROMPT_FORMAT_UNSPECIFIED, ""), with(v1::PROMPT_FORMAT_UNSPECIFIED, "a"));
   EXPECT_EQ(id("text", "full"), id("text", "full"));
   EXPECT_NE(id("text", "full"), id("text", "long_heads"));
   EXPECT_NE(id("text", "full"), id("text", ""));

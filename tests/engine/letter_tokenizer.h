@@ -18,6 +18,7 @@ class LetterTokenizer final : public Tokenizer {
   }
   absl::StatusOr<std::string> Decode(std::span<const int32_t>) const override { return ""; }
   const std::vector<Piece>& pieces() const override { return pieces_; }
+  const std::vector<SpecialToken>& special_tokens() const override { return special_tokens_; }
   int32_t bos_id() const override { return 1; }
   int32_t eos_id() const override { return 2; }
   int32_t unk_id() const override { return 0; }
@@ -25,12 +26,13 @@ class LetterTokenizer final : public Tokenizer {
   SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
 
  private:
-  absl::Status AppendTokens(std::string_view, const Interrupt&,
+  absl::Status AppendTokens(std::string_view, TextStart, const Interrupt&,
                             std::vector<int32_t>*) const override {
     return absl::OkStatus();
   }
 
   std::vector<Piece> pieces_;
+  const std::vector<SpecialToken> special_tokens_;
 };
 
 }  // namespace folio::test

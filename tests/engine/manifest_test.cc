@@ -46,6 +46,8 @@ Manifest FullManifest() {
   manifest.renditions[0].segments = {{4, {}, {9}}, {5, shape, {10}}};
   manifest.renditions[0].segments[0].shape = shape;
   manifest.renditions[1].number = 6;
+  manifest.prompt_format = "chatml-0123";
+  manifest.lead_bytes = 140;
   return manifest;
 }
 
@@ -88,6 +90,21 @@ TEST(Manifest, IsRefusedWithAnyByteFlippedOrCutOff) {
   EXPECT_EQ(DecodeManifest(bytes + "x").status().code(), kLost);
 }
 
+// Version 1 ends before the prompt format.
+TEST(Manifest, OfTheVersionBeforeIsRead) {
+  Manifest manifest = FullManifest();
+  manifest.prompt_format.clear();
+  manifest.lead_bytes = 0;
+  std::string bytes = Encoded(manifest);
+  bytes.erase(bytes.size() - 8 - 12, 12);
+  bytes[8] = 1;
+  const auto length = static_cast<uint32_t>(bytes.size());
+  std::memcpy(bytes.data() + 12, &length, sizeof(length));
+  const auto read = DecodeManifest(Signed(bytes));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, manifest);
+}
+
 TEST(Manifest, OfAnotherVersionIsRefused) {
   std::string bytes = Encoded(FullManifest());
   ++bytes[8];
@@ -127,6 +144,7 @@ TEST(Manifest, ThatSaysWhatCannotBeIsNotWritten) {
   EXPECT_TRUE(refused([](Manifest* m) { m->id = "a\n"; }));
   EXPECT_TRUE(refused([](Manifest* m) { m->name = std::string(100'000, 'x'); }));
   EXPECT_TRUE(refused([](Manifest* m) { m->text_bytes = -1; }));
+  EXPECT_TRUE(refused([](Manifest* m) { m->lead_bytes = -1; }));
   EXPECT_TRUE(refused([](Manifest* m) { m->logs.offsets.num_items = 999; }));
   EXPECT_TRUE(refused([](Manifest* m) { m->logs.tokens.num_bytes = 3999; }));
   EXPECT_TRUE(refused([](Manifest* m) { m->attributes.ttl_us = -1; }));

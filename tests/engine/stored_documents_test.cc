@@ -53,6 +53,8 @@ TEST_P(StoredCaches, AnswerAsBeforeAfterARestartAndPrefillNothing) {
     EXPECT_EQ(text->text.upload_token, "secret");
     EXPECT_EQ(text->text.created_us, 1700);
     EXPECT_EQ(text->text.num_bytes, 4321);
+    EXPECT_EQ(text->text.prompt_format, "chatml-01");
+    EXPECT_EQ(text->text.lead_bytes, 77);
     const auto answer = Ask(strategy);
     ASSERT_TRUE(answer->completed().has_value()) << answer->status();
     EXPECT_EQ(answer->text(), before[strategy]);

@@ -6,12 +6,12 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tokenizer/bpe_tokenizer.h"
+#include "engine/tokenizer/open_tokenizer.h"
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "engine/tokenizer/utf8.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const auto tokenizer = folio::BpeTokenizer::Open(FOLIO_BPE_JSON, 1000);
+  static const auto tokenizer = folio::OpenTokenizer(FOLIO_BPE_DIR, {}, 1000);
   if (!tokenizer.ok()) abort();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto ids = (*tokenizer)->Encode(text);

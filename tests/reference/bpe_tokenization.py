@@ -1,4 +1,4 @@
-"""Small byte-level BPE tokenizers of the kinds in use, and what the tokenizers library makes of awkward strings.
+"""Small BPE tokenizers of the kinds in use, and what the tokenizers library makes of awkward strings.
 
 Writes <golden>/bpe/<kind>/{tokenizer.json, cases.json}; the cases are as in tokenization.py. Special tokens count as
 plain text while encoding (encode_special_tokens), as a service must treat what its users write.
@@ -8,6 +8,7 @@ import argparse
 import json
 from pathlib import Path
 
+from metaspace import of_characters
 from tokenization import TEXTS
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -75,11 +76,25 @@ def llama3() -> Tokenizer:
     return tokenizer
 
 
+def llama2() -> Tokenizer:
+    return of_characters([], "always")
+
+
+def mistral_v3() -> Tokenizer:
+    return of_characters([AddedToken("[INST]")], "first")
+
+
+def gemma() -> Tokenizer:
+    tokenizer = of_characters([AddedToken("<start_of_turn>")], "never")
+    tokenizer.add_tokens([AddedToken(character * n, normalized=False) for character in "\n" for n in range(2, 5)])
+    return tokenizer
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("golden", type=Path, help="tests/golden")
     golden = parser.parse_args().golden
-    for make in (gpt2, neox, qwen2, llama3):
+    for make in (gpt2, neox, qwen2, llama3, llama2, mistral_v3, gemma):
         directory = golden / "bpe" / make.__name__
         directory.mkdir(parents=True, exist_ok=True)
         tokenizer = make()

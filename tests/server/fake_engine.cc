@@ -26,6 +26,9 @@ FakeEngine::FakeEngine(const EngineOptions& options)
   info_.shape.vocab_size = tokenizer_.vocab_size();
   info_.shape.trained_length = 512;
   info_.sliding_window = 300;
+  if (const auto format = FindChatFormat(options.chat_format); format.ok()) {
+    info_.chat = std::make_shared<const Chat>(*format, "<s>", "</s>", tokenizer_);
+  }
   info_.default_attention = {{"full", {}}, {"plain", {}}};
   info_.catalogue.strategies.resize(2);
   info_.catalogue.strategies[0].name = "full";

@@ -2,7 +2,11 @@
 
 namespace folio::testing {
 
-FakeTokenizer::FakeTokenizer() : pieces_(kFirstByte + 256) {}
+FakeTokenizer::FakeTokenizer() : pieces_(kFirstByte + 256) {
+  for (int byte = 0; byte < 256; ++byte) {
+    pieces_[kFirstByte + byte].text = std::string(1, static_cast<char>(byte));
+  }
+}
 
 std::vector<int32_t> FakeTokenizer::TokensOf(std::string_view text) {
   std::vector<int32_t> ids = {kFirstByte + ' '};
@@ -10,7 +14,7 @@ std::vector<int32_t> FakeTokenizer::TokensOf(std::string_view text) {
   return ids;
 }
 
-absl::Status FakeTokenizer::AppendTokens(std::string_view text, const Interrupt&,
+absl::Status FakeTokenizer::AppendTokens(std::string_view text, TextStart start, const Interrupt&,
                                          std::vector<int32_t>* ids) const {
   if (text.find(kHold) != std::string_view::npos) {
     std::unique_lock<std::mutex> lock(mu_);
@@ -19,7 +23,8 @@ absl::Status FakeTokenizer::AppendTokens(std::string_view text, const Interrupt&
     changed_.wait(lock, [this] { return released_; });
   }
   const std::vector<int32_t> tokens = TokensOf(text);
-  ids->insert(ids->end(), tokens.begin(), tokens.end());
+  const int without_space = start == TextStart::kContinued ? 1 : 0;
+  ids->insert(ids->end(), tokens.begin() + without_space, tokens.end());
   return absl::OkStatus();
 }
 

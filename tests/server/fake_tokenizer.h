@@ -18,6 +18,7 @@ namespace folio::testing {
 class FakeTokenizer final : public Tokenizer {
  public:
   static constexpr int32_t kBos = 1;
+  static constexpr int32_t kEos = 2;
   static constexpr int32_t kFirstByte = 3;
   static constexpr std::string_view kHold = "[hold]";
 
@@ -28,8 +29,9 @@ class FakeTokenizer final : public Tokenizer {
 
   absl::StatusOr<std::string> Decode(std::span<const int32_t> ids) const override;
   const std::vector<Piece>& pieces() const override { return pieces_; }
+  const std::vector<SpecialToken>& special_tokens() const override { return special_tokens_; }
   int32_t bos_id() const override { return kBos; }
-  int32_t eos_id() const override { return 2; }
+  int32_t eos_id() const override { return kEos; }
   int32_t unk_id() const override { return 0; }
   LeadingSpace leading_space() const override { return LeadingSpace::kFirstDropped; }
   SpaceCut space_cut() const override { return SpaceCut::kDropsSpace; }
@@ -39,10 +41,11 @@ class FakeTokenizer final : public Tokenizer {
   void Release() const;
 
  private:
-  absl::Status AppendTokens(std::string_view text, const Interrupt& interrupt,
+  absl::Status AppendTokens(std::string_view text, TextStart start, const Interrupt& interrupt,
                             std::vector<int32_t>* ids) const override;
 
   std::vector<Piece> pieces_;
+  const std::vector<SpecialToken> special_tokens_ = {{"<s>", kBos}, {"</s>", kEos}};
   mutable std::mutex mu_;
   mutable std::condition_variable changed_;
   mutable int num_holding_ = 0;    // guarded by mu_

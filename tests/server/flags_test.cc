@@ -27,6 +27,7 @@ std::ostream& operator<<(std::ostream& out, const Flag& flag) { return out << fl
 const Flag kFlags[] = {
     {"--device", "cuda", "tpu", FOLIO_GET(engine.device)},
     {"--threads", "3", "-1", FOLIO_GET(engine.num_threads)},
+    {"--chat-format", "chatml", "alpaca", FOLIO_GET(engine.chat_format)},
     {"--page-tokens", "32", "x", FOLIO_GET(engine.page_tokens)},
     {"--cpu-isa", "portable", "sse", FOLIO_GET(engine.cpu_isa)},
     {"--weight-dtype", "int4", "int2", FOLIO_GET(engine.weight_dtype)},
@@ -127,8 +128,8 @@ INSTANTIATE_TEST_SUITE_P(All, EachFlag, ::testing::ValuesIn(kFlags), [](const au
 
 TEST(Flags, AllAreInTheTable) {
   // Without a default, or a value.
-  std::set<std::string> known = {"--help",      "--version", "--model",
-                                 "--port-file", "--kv-dir",  "--log-json"};
+  std::set<std::string> known = {"--help",   "--version",  "--model",          "--port-file",
+                                 "--kv-dir", "--log-json", "--document-system"};
   for (const Flag& flag : kFlags) known.insert(flag.name);
   const std::string help = Help();
   const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");

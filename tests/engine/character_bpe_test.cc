@@ -1,5 +1,5 @@
-// SpmBpe against the SentencePiece library, whose tokens it must give.
-#include "engine/tokenizer/spm_bpe.h"
+// CharacterBpe against the SentencePiece library, whose tokens it must give.
+#include "engine/tokenizer/character_bpe.h"
 
 #include <malloc.h>
 
@@ -40,9 +40,9 @@ Ids ByLibrary(const SpmProcessor& processor, std::string_view text) {
   return ids;
 }
 
-Ids Encode(const SpmBpe& model, std::string_view text) {
+Ids Encode(const CharacterBpe& model, bool with_space, std::string_view text) {
   Ids ids;
-  EXPECT_TRUE(model.Encode(text, nullptr, &ids).ok());
+  EXPECT_TRUE(model.Encode(text, with_space, nullptr, &ids).ok());
   return ids;
 }
 
@@ -113,19 +113,20 @@ SpmModelBuilder RandomModel(std::mt19937* random) {
 
 const WindowMerger::Sizes kAllSizes[] = {{1, 1}, {3, 1}, {8, 2}, {}};
 
-class SpmBpeTest : public testing::Test {
+class CharacterBpeTest : public testing::Test {
  protected:
   // Random texts of each alphabet, up to 60 parts long.
   void ExpectTheLibrarysTokens(const std::string& model_bytes, int texts_per_alphabet) {
     const auto processor = Load(model_bytes);
     ASSERT_TRUE(processor->traits().is_plain_bpe);
-    std::vector<std::unique_ptr<const SpmBpe>> models;
-    for (const auto& sizes : kAllSizes) models.push_back(SpmBpe::Create(*processor, sizes));
+    std::vector<std::unique_ptr<const CharacterBpe>> models;
+    for (const auto& sizes : kAllSizes) models.push_back(CharacterBpe::Create(*processor, sizes));
     for (const Strings& alphabet : Alphabets(&random_)) {
       for (int i = 0; i < texts_per_alphabet; ++i) {
         const std::string text = Draw(alphabet, random_() % 60, &random_);
         const Ids expected = ByLibrary(*processor, text);
-        for (const auto& model : models) ASSERT_EQ(Encode(*model, text), expected) << text;
+        for (const auto& model : models)
+          ASSERT_EQ(Encode(*model, processor->traits().adds_dummy_prefix, text), expected) << text;
       }
     }
   }
@@ -134,7 +135,7 @@ class SpmBpeTest : public testing::Test {
   std::mt19937 random_{static_cast<uint32_t>(test::TestSeed()) + 1};
 };
 
-TEST_F(SpmBpeTest, EqualsTheLibraryOnTheCommittedModels) {
+TEST_F(CharacterBpeTest, EqualsTheLibraryOnTheCommittedModels) {
   for (const char* path :
        {"golden/tokenizer/tokenizer.model", "../models/folio-tiny/tokenizer.model"}) {
     SCOPED_TRACE(path);
@@ -142,7 +143,7 @@ TEST_F(SpmBpeTest, EqualsTheLibraryOnTheCommittedModels) {
   }
 }
 
-TEST_F(SpmBpeTest, EqualsTheLibraryOnRandomModels) {
+TEST_F(CharacterBpeTest, EqualsTheLibraryOnRandomModels) {
   for (int model = 0; model < 120; ++model) {
     SCOPED_TRACE(model);
     ExpectTheLibrarysTokens(RandomModel(&random_).Build(), 4);
@@ -150,9 +151,9 @@ TEST_F(SpmBpeTest, EqualsTheLibraryOnRandomModels) {
   }
 }
 
-TEST_F(SpmBpeTest, EqualsTheLibraryOnLongWords) {
+TEST_F(CharacterBpeTest, EqualsTheLibraryOnLongWords) {
   const auto processor = Load(ReadAll(test::TestData("../models/folio-tiny/tokenizer.model")));
-  const auto model = SpmBpe::Create(*processor);
+  const auto model = CharacterBpe::Create(*processor);
   for (const Strings& alphabet : Alphabets(&random_)) {
     Strings no_spaces;
     for (const std::string& part : alphabet) {
@@ -160,11 +161,13 @@ TEST_F(SpmBpeTest, EqualsTheLibraryOnLongWords) {
     }
     const std::string text = Draw(no_spaces, 20'000, &random_);
     // No gtest comparison of the vectors: printing a difference would take minutes.
-    EXPECT_TRUE(Encode(*model, text) == ByLibrary(*processor, text)) << no_spaces.front();
+    EXPECT_TRUE(Encode(*model, processor->traits().adds_dummy_prefix, text) ==
+                ByLibrary(*processor, text))
+        << no_spaces.front();
   }
 }
 
-TEST_F(SpmBpeTest, NoTokenStandsForMoreTextThanIsSaid) {
+TEST_F(CharacterBpeTest, NoTokenStandsForMoreTextThanIsSaid) {
   int num_known = 0;
   for (int model = 0; model < 40; ++model) {
     const auto tokenizer =
@@ -181,7 +184,7 @@ TEST_F(SpmBpeTest, NoTokenStandsForMoreTextThanIsSaid) {
   EXPECT_GT(num_known, 0);
 }
 
-TEST_F(SpmBpeTest, LeavesOtherModelsToTheLibrary) {
+TEST_F(CharacterBpeTest, LeavesOtherModelsToTheLibrary) {
   const auto small = [] { return SpmModelBuilder().AddMerge("▁").AddCharacters("ab"); };
   EXPECT_TRUE(Load(small().Build())->traits().is_plain_bpe);
   std::vector<SpmModelBuilder> models(8, small());
@@ -194,13 +197,13 @@ TEST_F(SpmBpeTest, LeavesOtherModelsToTheLibrary) {
   models[6].Add("<s>", -9);                          // likewise
   models[7].Add("ab", std::numeric_limits<float>::quiet_NaN());
   for (size_t i = 0; i < models.size(); ++i) {
-    EXPECT_EQ(SpmBpe::Create(*Load(models[i].Build())), nullptr) << i;
+    EXPECT_EQ(CharacterBpe::Create(*Load(models[i].Build())), nullptr) << i;
   }
 }
 
-TEST_F(SpmBpeTest, AsksTheInterruptAndEndsEarly) {
+TEST_F(CharacterBpeTest, AsksTheInterruptAndEndsEarly) {
   const auto processor = Load(ReadAll(test::TestData("../models/folio-tiny/tokenizer.model")));
-  const auto model = SpmBpe::Create(*processor);
+  const auto model = CharacterBpe::Create(*processor);
   const std::string text(1 << 20, 'a');
   int asked = 0;
   Ids ids;
@@ -208,12 +211,12 @@ TEST_F(SpmBpeTest, AsksTheInterruptAndEndsEarly) {
     ++asked;
     return absl::OkStatus();
   };
-  EXPECT_TRUE(model->Encode(text, never, &ids).ok());
+  EXPECT_TRUE(model->Encode(text, true, never, &ids).ok());
   EXPECT_EQ(asked, (1 << 20) / (64 << 10));
   asked = 0;
   ids.clear();
   const auto third = [&] { return ++asked < 3 ? absl::OkStatus() : absl::CancelledError("gone"); };
-  EXPECT_EQ(model->Encode(text, third, &ids), absl::CancelledError("gone"));
+  EXPECT_EQ(model->Encode(text, true, third, &ids), absl::CancelledError("gone"));
   EXPECT_EQ(asked, 3);
 }
 
@@ -223,7 +226,7 @@ size_t AllocatedBytes() {
   return info.uordblks + info.hblkhd;
 }
 
-TEST_F(SpmBpeTest, NeedsFewBytesPerByteOfText) {
+TEST_F(CharacterBpeTest, NeedsFewBytesPerByteOfText) {
   const auto tokenizer =
       SentencePieceTokenizer::Open(test::TestData("../models/folio-tiny/tokenizer.model"), 100'000);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();

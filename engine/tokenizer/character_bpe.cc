@@ -1,4 +1,4 @@
-#include "engine/tokenizer/spm_bpe.h"
+#include "engine/tokenizer/character_bpe.h"
 
 #include <algorithm>
 #include <cstring>
@@ -40,86 +40,107 @@ std::string_view WithoutOuterSpaces(std::string_view text) {
 
 }  // namespace
 
-std::unique_ptr<const SpmBpe> SpmBpe::Create(const SpmProcessor& processor,
-                                             WindowMerger::Sizes sizes) {
-  if (!processor.traits().is_plain_bpe) return nullptr;
-  return std::unique_ptr<const SpmBpe>(new SpmBpe(processor, sizes));
+std::unique_ptr<const CharacterBpe> CharacterBpe::Create(const SpmProcessor& processor,
+                                                         WindowMerger::Sizes sizes) {
+  const SpmTraits& traits = processor.traits();
+  if (!traits.is_plain_bpe) return nullptr;
+  const Rules rules = {traits.removes_extra_spaces, traits.has_byte_pieces,
+                       traits.pieces_end_at_spaces, traits.unk_id};
+  std::unique_ptr<CharacterBpe> bpe(new CharacterBpe(processor.pieces(), rules, sizes));
+  bpe->AddLoneCharacters();
+  bpe->AddMerges(processor.scores());
+  return bpe;
 }
 
-SpmBpe::SpmBpe(const SpmProcessor& processor, WindowMerger::Sizes sizes)
-    : sizes_(sizes), traits_(processor.traits()) {
-  const std::vector<Piece>& pieces = processor.pieces();
-  for (size_t id = 0; id < pieces.size(); ++id) {
-    const Piece& piece = pieces[id];
-    if (piece.kind == PieceKind::kBytes) {
-      byte_ids_[static_cast<uint8_t>(piece.text[0])] = static_cast<int32_t>(id);
-    }
-    // A normalised text has no plain space, and is UTF-8.
-    const bool can_match = piece.kind == PieceKind::kText && IsValidUtf8(piece.name) &&
-                           piece.name.find(' ') == std::string::npos;
-    if (can_match) pieces_.emplace(piece.name, static_cast<int32_t>(id));
-  }
-  num_pieces_ = static_cast<int32_t>(pieces.size());
-  AddCharacters();
-  AddMerges(processor.scores());
+std::unique_ptr<const CharacterBpe> CharacterBpe::Create(const std::vector<Piece>& pieces,
+                                                         const Rules& rules, const Merges& merges) {
+  std::unique_ptr<CharacterBpe> bpe(new CharacterBpe(pieces, rules, {}));
+  bpe->AddMerges(merges);
+  return bpe;
 }
 
-// The characters of pieces: those that are pieces have their ids, others have numbers above.
-void SpmBpe::AddCharacters() {
+CharacterBpe::CharacterBpe(const std::vector<Piece>& pieces, const Rules& rules,
+                           WindowMerger::Sizes sizes)
+    : sizes_(sizes), rules_(rules), num_pieces_(static_cast<int32_t>(pieces.size())) {
   ascii_symbols_.fill(kNone);
+  for (size_t at = 0; at < pieces.size(); ++at) {
+    const Piece& piece = pieces[at];
+    const auto id = static_cast<int32_t>(at);
+    if (piece.kind == PieceKind::kBytes) byte_ids_[static_cast<uint8_t>(piece.text[0])] = id;
+    // A normalised text has no plain space, and is UTF-8.
+    const bool can_match = piece.kind == PieceKind::kText && !piece.name.empty() &&
+                           IsValidUtf8(piece.name) && piece.name.find(' ') == std::string::npos;
+    if (!can_match || !pieces_.emplace(piece.name, id).second) continue;
+    if (piece.name.size() == Utf8Length(piece.name[0])) AddCharacter(piece.name, id);
+  }
+}
+
+void CharacterBpe::AddCharacter(std::string_view character, int32_t symbol) {
+  if (character.size() == 1) {
+    ascii_symbols_[static_cast<uint8_t>(character[0])] = symbol;
+  } else {
+    other_symbols_.emplace(BytesKey(character), symbol);
+  }
+}
+
+// Numbers for the characters of pieces that are no pieces themselves.
+void CharacterBpe::AddLoneCharacters() {
   for (const auto& [name, id] : pieces_) {
     for (std::string_view rest = name; !rest.empty();) {
       const std::string_view character = rest.substr(0, Utf8Length(rest[0]));
       rest.remove_prefix(character.size());
       if (SymbolOf(character) != kNone) continue;
-      const auto piece = pieces_.find(View(character));
-      int32_t symbol = num_pieces_ + static_cast<int32_t>(lone_characters_.size());
-      if (piece != pieces_.end()) {
-        symbol = piece->second;
-      } else {
-        lone_characters_.emplace_back(character);
-      }
-      if (character.size() == 1) {
-        ascii_symbols_[static_cast<uint8_t>(character[0])] = symbol;
-      } else {
-        other_symbols_.emplace(BytesKey(character), symbol);
-      }
+      AddCharacter(character, num_pieces_ + static_cast<int32_t>(lone_characters_.size()));
+      lone_characters_.emplace_back(character);
     }
   }
 }
 
 // Every way to put a piece together from two symbols.
-void SpmBpe::AddMerges(const std::vector<float>& scores) {
+void CharacterBpe::AddMerges(const std::vector<float>& scores) {
   std::vector<float> order;
   for (const auto& [name, id] : pieces_) order.push_back(scores[id]);
   std::sort(order.begin(), order.end(), std::greater<>());
-  const auto part = [&](std::string_view name) {
-    if (name.size() == Utf8Length(name[0])) return SymbolOf(name);
-    const auto it = pieces_.find(View(name));
-    return it == pieces_.end() ? kNone : it->second;
-  };
   for (const auto& [piece, id] : pieces_) {
     const std::string_view name = piece;
     const auto rank = static_cast<int32_t>(
         std::lower_bound(order.begin(), order.end(), scores[id], std::greater<>()) - order.begin());
     for (size_t at = Utf8Length(name[0]); at < name.size(); at += Utf8Length(name[at])) {
-      const int32_t left = part(name.substr(0, at));
-      const int32_t right = left == kNone ? kNone : part(name.substr(at));
+      const int32_t left = SymbolOfName(name.substr(0, at));
+      const int32_t right = left == kNone ? kNone : SymbolOfName(name.substr(at));
       if (right != kNone) merges_.Add(left, right, {rank, id});
     }
   }
 }
 
-int32_t SpmBpe::SymbolOf(std::string_view character) const {
+void CharacterBpe::AddMerges(const Merges& merges) {
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left_name, right_name] = merges[rank];
+    if (left_name.empty() || right_name.empty()) continue;  // no text has such a pair
+    const int32_t left = SymbolOfName(left_name);
+    const int32_t right = SymbolOfName(right_name);
+    const int32_t both = SymbolOfName(left_name + right_name);
+    if (left == kNone || right == kNone || both == kNone) continue;
+    merges_.Add(left, right, {static_cast<int32_t>(rank), both});
+  }
+}
+
+int32_t CharacterBpe::SymbolOf(std::string_view character) const {
   if (character.size() == 1) return ascii_symbols_[static_cast<uint8_t>(character[0])];
   const auto it = other_symbols_.find(BytesKey(character));
   return it == other_symbols_.end() ? kNone : it->second;
 }
 
+int32_t CharacterBpe::SymbolOfName(std::string_view name) const {
+  if (name.size() == Utf8Length(name[0])) return SymbolOf(name);
+  const auto it = pieces_.find(View(name));
+  return it == pieces_.end() ? kNone : it->second;
+}
+
 // The encoding of one text.
-class SpmBpe::Run {
+class CharacterBpe::Run {
  public:
-  Run(const SpmBpe& model, std::vector<int32_t>* ids)
+  Run(const CharacterBpe& model, std::vector<int32_t>* ids)
       : model_(model),
         space_(model.SymbolOf(kSpaceSymbol)),
         merger_(model.merges_, model.sizes_),
@@ -133,8 +154,7 @@ class SpmBpe::Run {
       AppendUnknown(character);
     } else {
       // No piece crosses the beginning of a word, so that words can be encoded by themselves.
-      const bool begins =
-          symbol == space_ && last_ != space_ && model_.traits_.pieces_end_at_spaces;
+      const bool begins = symbol == space_ && last_ != space_ && model_.rules_.pieces_end_at_spaces;
       if (begins) EndWord();
       merger_.Add(symbol);
     }
@@ -155,17 +175,17 @@ class SpmBpe::Run {
  private:
   // A character that is no piece: its bytes, or one token for all such characters in a row.
   void AppendUnknown(std::string_view character) {
-    if (model_.traits_.has_byte_pieces) {
+    if (model_.rules_.has_byte_pieces) {
       for (const char byte : character) {
         ids_->push_back(model_.byte_ids_[static_cast<uint8_t>(byte)]);
       }
-    } else if (!after_unknown_) {
-      ids_->push_back(model_.traits_.unk_id);
+    } else if (!after_unknown_ && model_.rules_.unk_id >= 0) {
+      ids_->push_back(model_.rules_.unk_id);
       after_unknown_ = true;
     }
   }
 
-  const SpmBpe& model_;
+  const CharacterBpe& model_;
   const int32_t space_;
   WindowMerger merger_;
   int32_t last_ = kNone;
@@ -173,14 +193,14 @@ class SpmBpe::Run {
   std::vector<int32_t>* const ids_;
 };
 
-absl::Status SpmBpe::Encode(std::string_view text, const Interrupt& interrupt,
-                            std::vector<int32_t>* ids) const {
-  const bool removes_spaces = traits_.removes_extra_spaces;
+absl::Status CharacterBpe::Encode(std::string_view text, bool with_space,
+                                  const Interrupt& interrupt, std::vector<int32_t>* ids) const {
+  const bool removes_spaces = rules_.removes_extra_spaces;
   if (removes_spaces) text = WithoutOuterSpaces(text);
   if (text.empty()) return absl::OkStatus();
   InterruptCheck check(interrupt);
   Run run(*this, ids);
-  if (traits_.adds_dummy_prefix) run.Add(kSpaceSymbol);
+  if (with_space) run.Add(kSpaceSymbol);
   bool after_space = false;
   while (!text.empty()) {
     const std::string_view character = text.substr(0, Utf8Length(text[0]));
