@@ -157,21 +157,14 @@ absl::Status Checkpoint::CheckKeyTensor(const ModelConfig& config) const {
 
 absl::StatusOr<DType> Checkpoint::CheckAllTensors(const ModelConfig& config) const {
   FOLIO_RETURN_IF_ERROR(CheckKeyTensor(config));
-  std::string first_name;
-  DType dtype = DType::kF32;
+  std::map<DType, int64_t> elements;  // of matrices
   for (const TensorSpec& spec : ModelTensors(config)) {
     FOLIO_ASSIGN_OR_RETURN(const TensorView view, Describe(spec.name, spec.shape));
-    if (first_name.empty()) {
-      first_name = spec.name;
-      dtype = view.dtype;
-    } else if (view.dtype != dtype) {
-      return absl::InvalidArgumentError(absl::StrCat("the checkpoint ", dir_, " mixes dtypes: \"",
-                                                     first_name, "\" is ", DTypeName(dtype), ", \"",
-                                                     spec.name, "\" is ", DTypeName(view.dtype),
-                                                     "; save all its weights in one dtype"));
-    }
+    if (view.rank > 1) elements[view.dtype] += view.num_elements();
   }
-  return dtype;
+  if (elements.size() == 1) return elements.begin()->first;
+  if (elements.contains(DType::kF16)) return DType::kF32;
+  return elements[DType::kBf16] > elements[DType::kF32] ? DType::kBf16 : DType::kF32;
 }
 
 }  // namespace folio

@@ -34,9 +34,10 @@ class Checkpoint {
   absl::StatusOr<OwnedTensor> Tensor(const std::string& name,
                                      std::span<const int64_t> expected_shape) const;
 
-  // Checks that every tensor of the architecture is there with the right shape, and that all have
-  // one dtype, which is returned. Call before anything is allocated. Errors: those of Tensor;
-  // INVALID_ARGUMENT for mixed dtypes.
+  // Checks that every tensor of the architecture is there with the right shape. Returns the dtype
+  // that its matrices are kept in: that of most of their elements, or fp32 where some are fp16 and
+  // some are not, since neither half holds the other. Call before anything is allocated. Errors:
+  // those of Tensor.
   absl::StatusOr<DType> CheckAllTensors(const ModelConfig& config) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "engine/model/weights.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -27,6 +28,7 @@ float Element(const TensorView& view, int64_t i) {
   return view.dtype == DType::kBf16 ? Bf16ToFloat(bits) : Fp16ToFloat(bits);
 }
 
+// REQUIRES: `dtype` is fp32 or bf16.
 OwnedTensor Converted(const TensorView& from, DType dtype) {
   TensorView like = from;
   like.dtype = dtype;
@@ -70,12 +72,18 @@ class Loader {
     return tensor;
   }
 
+  // Integers are made of the checkpoint's own numbers, and of fp32 where parts differ.
   absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::vector<TensorView> parts,
                                                      const WeightFormat& format) const {
+    DType dtype = precision_.dtype;
+    if (format.codec != WeightFormat::Codec::kAsGiven) {
+      const auto other = [&](const TensorView& part) { return part.dtype != parts[0].dtype; };
+      dtype = std::any_of(parts.begin(), parts.end(), other) ? DType::kF32 : parts[0].dtype;
+    }
     std::vector<OwnedTensor> converted;
     for (TensorView& part : parts) {
-      if (format.codec != WeightFormat::Codec::kAsGiven || part.dtype == precision_.dtype) continue;
-      converted.push_back(Converted(part, precision_.dtype));
+      if (part.dtype == dtype) continue;
+      converted.push_back(Converted(part, dtype));
       part = converted.back().view;
     }
     return backend_->Pack(parts, format);

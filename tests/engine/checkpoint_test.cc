@@ -2,9 +2,11 @@
 
 #include <cmath>
 #include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/half.h"
 #include "engine/model/model_tensors.h"
 #include "engine/model/safetensors_writer.h"
@@ -193,33 +195,47 @@ TEST(Checkpoint, WrongShapesAreNamed) {
               "model.layers.2.");
 }
 
-TEST(Checkpoint, MixedAndIntegerDTypesAreRefused) {
+// A checkpoint of two files: tensors of the first dtype those of the given roles, the others of the
+// second.
+absl::StatusOr<DType> DTypeOfMixed(const std::set<TensorRole>& roles, DType first, DType second) {
   const ScratchDir dir;
-  WriteZeros(dir.Path("a.safetensors"), DType::kF32, {{"model.embed_tokens.weight", {50, 32}}});
-  std::vector<SafetensorsItem> rest;
-  std::string map = R"("model.embed_tokens.weight": "a.safetensors")";
+  std::vector<SafetensorsItem> files[2];
+  std::string map;
   for (const TensorSpec& spec : ModelTensors(TinyOptions().config)) {
-    if (spec.role == TensorRole::kEmbedding) continue;
-    rest.push_back({spec.name, spec.shape});
-    map += ", \"" + spec.name + "\": \"b.safetensors\"";
+    const bool in_first = roles.contains(spec.role);
+    files[in_first ? 0 : 1].push_back({spec.name, spec.shape});
+    map += absl::StrCat(map.empty() ? "" : ", ", "\"", spec.name, "\": \"", in_first ? "a" : "b",
+                        ".safetensors\"");
   }
   dir.Write("model.safetensors.index.json", "{\"weight_map\": {" + map + "}}");
-  const ModelConfig config = TinyOptions().config;
+  WriteZeros(dir.Path("a.safetensors"), first, files[0]);
+  WriteZeros(dir.Path("b.safetensors"), second, files[1]);
+  const auto checkpoint = Checkpoint::Open(dir.path());
+  if (!checkpoint.ok()) return checkpoint.status();
+  return checkpoint->CheckAllTensors(TinyOptions().config);
+}
 
-  WriteZeros(dir.Path("b.safetensors"), DType::kF32, rest);
-  auto checkpoint = Checkpoint::Open(dir.path());
-  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  EXPECT_TRUE(checkpoint->CheckAllTensors(config).ok());
+TEST(Checkpoint, MatricesHaveTheDTypeOfMostOfTheirElements) {
+  const auto expect = [](const std::set<TensorRole>& roles, DType first, DType second,
+                         DType expected) {
+    const auto dtype = DTypeOfMixed(roles, first, second);
+    ASSERT_TRUE(dtype.ok()) << dtype.status();
+    EXPECT_EQ(*dtype, expected) << DTypeName(first) << " and " << DTypeName(second);
+  };
+  // Vectors are fp32 in any case.
+  expect({TensorRole::kNorm}, DType::kF32, DType::kBf16, DType::kBf16);
+  expect({TensorRole::kNorm}, DType::kBf16, DType::kF16, DType::kF16);
+  expect({TensorRole::kNorm}, DType::kF16, DType::kF32, DType::kF32);
+  expect({TensorRole::kEmbedding}, DType::kF32, DType::kBf16, DType::kBf16);
+  expect({TensorRole::kEmbedding}, DType::kBf16, DType::kF32, DType::kF32);
+  // Neither half holds the other, and fp16 not what fp32 may hold.
+  expect({TensorRole::kEmbedding}, DType::kBf16, DType::kF16, DType::kF32);
+  expect({TensorRole::kEmbedding}, DType::kF32, DType::kF16, DType::kF32);
+}
 
-  WriteZeros(dir.Path("b.safetensors"), DType::kBf16, rest);
-  checkpoint = Checkpoint::Open(dir.path());
-  ExpectError(checkpoint->CheckAllTensors(config).status(), absl::StatusCode::kInvalidArgument,
-              "mixes dtypes");
-
-  WriteZeros(dir.Path("b.safetensors"), DType::kI32, rest);
-  checkpoint = Checkpoint::Open(dir.path());
-  ExpectError(checkpoint->CheckAllTensors(config).status(), absl::StatusCode::kUnimplemented,
-              "I32");
+TEST(Checkpoint, IntegersAreRefused) {
+  ExpectError(DTypeOfMixed({TensorRole::kEmbedding}, DType::kF32, DType::kI32).status(),
+              absl::StatusCode::kUnimplemented, "I32");
 }
 
 TEST(Checkpoint, AShardMustHoldWhatTheIndexSays) {
