@@ -72,6 +72,7 @@ grpc::Status CheckFields(const v1::GenerateRequest& request, const Engine& engin
   const int vocab_size = engine.info().shape.vocab_size;
   FieldViolations bad;
   CheckInput(request, options, vocab_size, &bad);
+  if (options.use_generation_config) spec->sampling = engine.info().checkpoint_sampling;
   FromProto(request, options, spec, &bad);
   CheckTokenIds("stopping.stop_token_ids", request.stopping().stop_token_ids(), vocab_size, &bad);
   // What is refused of the shortest text is refused of any.

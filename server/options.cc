@@ -107,6 +107,10 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
 }
 
 void AddServerFlags(CLI::App* app, ServerOptions* options) {
+  app->add_flag("--use-generation-config", options->use_generation_config,
+                "Temperature, top_k, top_p and repetition_penalty that a request leaves out are "
+                "those of the model's generation_config.json, absent keys as in transformers "
+                "(do_sample false: temperature 0; top_k 50); otherwise greedy");
   app->add_option("--listen", options->listen, "gRPC address; port 0: any free port")
       ->check(kAddress);
   app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off")

@@ -18,6 +18,8 @@ struct ServerOptions {
   int max_new_tokens = 16384;
   // In front of a document in a chat format whose header says nothing.
   std::string document_system = kDocumentSystem;
+  // Requests that do not say how to sample do as the checkpoint's generation_config.json says.
+  bool use_generation_config = false;
   // A little less than a message, which also carries the other fields.
   int64_t max_inline_prompt_bytes = (int64_t{4} << 20) - (64 << 10);
   int64_t max_document_bytes = int64_t{1} << 30;

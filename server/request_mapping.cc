@@ -25,7 +25,7 @@ void SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out, FieldV
         {"sampling.temperature", absl::StrCat("is ", out->temperature, ", must be in [0, 100]")});
   }
   if (in.top_k() > (1u << 30)) bad->push_back({"sampling.top_k", "must be at most 2^30"});
-  out->top_k = static_cast<int>(in.top_k());
+  if (in.has_top_k()) out->top_k = static_cast<int>(in.top_k());
   if (in.has_top_p()) out->top_p = in.top_p();
   if (!(out->top_p > 0.0f && out->top_p <= 1.0f)) {
     bad->push_back({"sampling.top_p", absl::StrCat("is ", out->top_p, ", must be in (0, 1]")});

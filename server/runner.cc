@@ -59,9 +59,10 @@ void LogModel(const Engine& engine, int grpc_port) {
   if (info.chat != nullptr) spdlog::info("chat format: {}", info.chat->format().name);
   if (!info.chat_note.empty()) spdlog::warn("{}", info.chat_note);
   if (info.sliding_window > 0) {
-    spdlog::warn(
-        "config.json has a sliding window of {} tokens, which is not applied: a request's strategy "
-        "decides what its queries see",
+    spdlog::info(
+        "config.json has a sliding window of {} tokens, which bounds the default strategy: "
+        "requests "
+        "that are to see more name another one, like long_heads",
         info.sliding_window);
   }
 }

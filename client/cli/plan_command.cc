@@ -34,8 +34,9 @@ void PrintPlan(const ModelConfig& config, const plan::ModelPlan& plan, int64_t t
       config.architecture, shape.num_layers, shape.num_heads, shape.num_kv_heads, shape.head_dim,
       shape.trained_length);
   if (config.sliding_window > 0) {
-    out << absl::StrFormat("window        %d tokens in config.json; the strategy decides\n",
-                           config.sliding_window);
+    out << absl::StrFormat(
+        "window        %d tokens in config.json, which bound the default strategy\n",
+        config.sliding_window);
   }
   if (plan.critical_dimension > 0) {
     out << absl::StrFormat(

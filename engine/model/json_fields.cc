@@ -4,8 +4,14 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
 
 namespace folio {
+namespace {
+
+constexpr size_t kMaxTokenIds = 64;
+
+}  // namespace
 
 std::string Shown(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -79,6 +85,32 @@ absl::StatusOr<double> OptionalDouble(const Json& json, const char* key, DoubleR
   const Json* value = Find(json, key);
   if (value == nullptr) return otherwise;
   return ReadDouble(*value, key, range);
+}
+
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& json, const char* key,
+                                                  int32_t otherwise, int vocab_size) {
+  const auto it = json.find(key);
+  if (it == json.end()) {
+    // The default of the class only where the vocabulary has it.
+    if (otherwise >= 0 && otherwise < vocab_size) return std::vector<int32_t>{otherwise};
+    return std::vector<int32_t>{};
+  }
+  std::vector<int32_t> ids;
+  if (it->is_null()) return ids;
+  const IntRange range = {0, vocab_size - 1};
+  if (!it->is_array()) {
+    FOLIO_ASSIGN_OR_RETURN(const int id, ReadInt(*it, key, range));
+    ids.push_back(id);
+    return ids;
+  }
+  if (it->size() > kMaxTokenIds) {
+    return Bad(key, *it, absl::StrCat("at most ", kMaxTokenIds, " token ids"));
+  }
+  for (const Json& value : *it) {
+    FOLIO_ASSIGN_OR_RETURN(const int id, ReadInt(value, key, range));
+    ids.push_back(id);
+  }
+  return ids;
 }
 
 }  // namespace folio

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -42,5 +44,10 @@ struct DoubleRange {
 absl::StatusOr<double> ReadDouble(const Json& value, const char* key, DoubleRange range);
 absl::StatusOr<double> OptionalDouble(const Json& json, const char* key, DoubleRange range,
                                       double otherwise);
+
+// One token id or a list of at most 64, each in [0, vocab_size). If the key is absent, `otherwise`
+// where the vocabulary has it; null: none.
+absl::StatusOr<std::vector<int32_t>> ReadTokenIds(const Json& json, const char* key,
+                                                  int32_t otherwise, int vocab_size);
 
 }  // namespace folio

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/input_file.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/generation_config.h"
 #include "engine/model/json_document.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/rope_config.h"
@@ -26,35 +27,8 @@ constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxWidth = 1 << 18;  // hidden_size, intermediate_size
 constexpr int kMaxVocab = 1'000'000;
 constexpr int kMaxTrainedLength = 1 << 26;
-constexpr size_t kMaxTokenIds = 64;
 
 constexpr int kMistralWindow = 4096;  // of the class, where the key is absent
-
-absl::StatusOr<std::vector<int32_t>> TokenIds(const Json& json, const char* key, int32_t otherwise,
-                                              int vocab_size) {
-  const auto it = json.find(key);
-  if (it == json.end()) {
-    // The default of the class only where the vocabulary has it.
-    if (otherwise >= 0 && otherwise < vocab_size) return std::vector<int32_t>{otherwise};
-    return std::vector<int32_t>{};
-  }
-  std::vector<int32_t> ids;
-  if (it->is_null()) return ids;
-  const IntRange range = {0, vocab_size - 1};
-  if (!it->is_array()) {
-    FOLIO_ASSIGN_OR_RETURN(const int id, ReadInt(*it, key, range));
-    ids.push_back(id);
-    return ids;
-  }
-  if (it->size() > kMaxTokenIds) {
-    return Bad(key, *it, absl::StrCat("at most ", kMaxTokenIds, " token ids"));
-  }
-  for (const Json& value : *it) {
-    FOLIO_ASSIGN_OR_RETURN(const int id, ReadInt(value, key, range));
-    ids.push_back(id);
-  }
-  return ids;
-}
 
 absl::StatusOr<const Family*> ReadFamily(const Json& json) {
   const Json* list = Find(json, "architectures");
@@ -230,11 +204,13 @@ absl::Status ReadCoca(const Json& json, const Family& family, ModelConfig* confi
 }
 
 // Mistral's window is on where it is given. That of Qwen2 is off, or the file is refused
-// (CheckSupported).
-absl::StatusOr<int> ReadSlidingWindow(const Json& json, const Family& family) {
+// (CheckSupported). One as long as the training hides nothing.
+absl::StatusOr<int> ReadSlidingWindow(const Json& json, const Family& family, int trained_length) {
   if (std::string_view(family.model_type) != "mistral") return 0;
   const int otherwise = json.contains("sliding_window") ? 0 : kMistralWindow;
-  return OptionalInt(json, "sliding_window", {1, kMaxTrainedLength}, otherwise);
+  FOLIO_ASSIGN_OR_RETURN(const int window,
+                         OptionalInt(json, "sliding_window", {1, kMaxTrainedLength}, otherwise));
+  return window < trained_length ? window : 0;
 }
 
 // What the family's file decides beside the shape.
@@ -274,22 +250,12 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   FOLIO_ASSIGN_OR_RETURN(config.torch_dtype, OptionalString(json, "torch_dtype", dtype));
   const int vocab_size = config.shape.vocab_size;
   FOLIO_ASSIGN_OR_RETURN(config.bos_token_ids,
-                         TokenIds(json, "bos_token_id", family->default_bos, vocab_size));
+                         ReadTokenIds(json, "bos_token_id", family->default_bos, vocab_size));
   FOLIO_ASSIGN_OR_RETURN(config.eos_token_ids,
-                         TokenIds(json, "eos_token_id", family->default_eos, vocab_size));
-  FOLIO_ASSIGN_OR_RETURN(config.sliding_window, ReadSlidingWindow(json, *family));
+                         ReadTokenIds(json, "eos_token_id", family->default_eos, vocab_size));
+  FOLIO_ASSIGN_OR_RETURN(config.sliding_window,
+                         ReadSlidingWindow(json, *family, config.shape.trained_length));
   return config;
-}
-
-absl::Status AddGenerationConfig(std::string_view text, ModelConfig* config) {
-  FOLIO_ASSIGN_OR_RETURN(const Json json, ParseJsonObject("generation_config.json", text));
-  FOLIO_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                         TokenIds(json, "eos_token_id", -1, config->shape.vocab_size));
-  std::vector<int32_t>& known = config->eos_token_ids;
-  for (const int32_t id : ids) {
-    if (std::find(known.begin(), known.end(), id) == known.end()) known.push_back(id);
-  }
-  return absl::OkStatus();
 }
 
 namespace {

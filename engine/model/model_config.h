@@ -9,6 +9,7 @@
 #include "engine/model/family.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/position.h"
+#include "engine/types/sampling.h"
 
 namespace folio {
 
@@ -29,8 +30,10 @@ struct ModelConfig {
   std::vector<int32_t> bos_token_ids;
   // Of config.json and generation_config.json; the answer ends at any of them.
   std::vector<int32_t> eos_token_ids;
-  // Tokens that the checkpoint was trained to see, 0: all. Not applied: a request's strategy
-  // decides what a query sees.
+  // How its makers draw, of generation_config.json. Greedy without that file.
+  SamplingParams sampling;
+  // Tokens that the checkpoint was trained to see, 0: all. It is the window of the strategy of
+  // requests that name none; any other strategy decides for itself what a query sees.
   int sliding_window = 0;
 };
 
@@ -39,9 +42,6 @@ struct ModelConfig {
 // Errors: INVALID_ARGUMENT names the key, its value and what is allowed; UNIMPLEMENTED for a model
 // that is valid but of a kind Folio cannot run (architecture, activation, ...).
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
-
-// Adds the end tokens of the text of a generation_config.json. Errors: INVALID_ARGUMENT.
-absl::Status AddGenerationConfig(std::string_view json, ModelConfig* config);
 
 // Reads DIR/config.json, and DIR/generation_config.json if there is one. Errors: NOT_FOUND, or
 // those of ParseModelConfig with the directory's name.

@@ -117,7 +117,9 @@ struct EngineInfo {
   // `chat_note` says.
   std::shared_ptr<const Chat> chat;
   std::string chat_note;
-  // That the checkpoint was trained with and that is not applied; 0: none.
+  // Of the checkpoint's generation_config.json; greedy without one.
+  SamplingParams checkpoint_sampling;
+  // That the checkpoint was trained with and that is the default attention's; 0: none.
   int sliding_window = 0;
 };
 

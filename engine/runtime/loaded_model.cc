@@ -200,9 +200,14 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
   return absl::OkStatus();
 }
 
-// LongHeads where the model is long enough for it: it is the strategy that can find anything in a
-// document.
-AttentionSpec DefaultAttention(const AttentionModel& model) {
+// The window that the checkpoint was trained with, which transformers applies, too. Else LongHeads
+// where the model is long enough for it: it is the strategy that can find anything in a document.
+AttentionSpec DefaultAttention(const AttentionModel& model, int sliding_window) {
+  if (sliding_window > 0) {
+    const StrategySpec strategy = {"sliding_window", {{"window", int64_t{sliding_window}}}};
+    auto spec = ResolveAttention({strategy, {}}, {}, model, {});
+    if (spec.ok()) return *spec;
+  }
   for (const char* name : {"long_heads", "lm_infinite"}) {
     auto spec = ResolveAttention({{name, {}}, {}}, {}, model, {});
     if (spec.ok()) return *spec;
@@ -229,9 +234,10 @@ void Describe(const EngineOptions& options, LoadedModel* model) {
   info.backend = model->backend->name();
   info.num_threads = model->backend->num_threads();
   info.weight_bytes = model->weights.bytes();
-  info.default_attention = DefaultAttention(model->attention);
+  info.default_attention = DefaultAttention(model->attention, model->config.sliding_window);
   info.catalogue = MakeCatalogue(model->attention);
   info.eos_tokens = EosTokens(*model);
+  info.checkpoint_sampling = model->config.sampling;
   info.sliding_window = model->config.sliding_window;
 }
 

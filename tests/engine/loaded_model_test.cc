@@ -88,6 +88,26 @@ TEST(LoadModel, AnswersEndAtTheTokensOfEitherFile) {
   EXPECT_THAT(refused.message(), HasSubstr(dir.path()));
 }
 
+// As transformers has it, which masks what lies behind the window.
+TEST(LoadModel, TheWindowOfTheCheckpointIsThatOfTheDefaultAttention) {
+  const ScratchDir dir;
+  test::WriteTinyModel({}, dir.path());
+  auto config = nlohmann::json::parse(ReadAll(dir.path() + "/config.json"));
+  EngineOptions options = Options(0, 0);
+  options.model_dir = dir.path();
+  const auto default_of = [&](int window) {
+    config["architectures"] = {"MistralForCausalLM"};
+    config["model_type"] = "mistral";
+    config["sliding_window"] = window;
+    std::ofstream(dir.path() + "/config.json") << config;
+    const auto model = LoadModel(options, false);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return (*model)->info.default_attention.strategy;
+  };
+  EXPECT_EQ(default_of(48), (StrategySpec{"sliding_window", {{"window", int64_t{48}}}}));
+  EXPECT_NE(default_of(128).name, "sliding_window");  // the trained length: it hides nothing
+}
+
 // Where the bytes of a tensor lie in DIR/model.safetensors.
 int64_t OffsetOf(const std::string& dir, const std::string& tensor) {
   const std::string bytes = ReadAll(dir + "/model.safetensors");

@@ -4,9 +4,11 @@
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "engine/model/generation_config.h"
 #include "gtest/gtest.h"
 #include "tests/engine/test_files.h"
 
@@ -66,7 +68,7 @@ TEST(ModelConfig, EndTokensOfGenerationConfigAreAdded) {
   auto config = ParseModelConfig(kGood);
   ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": [3, 7]})", &*config).ok());
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3, 7}));
-  ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": 9, "top_p": 0.8})", &*config).ok());
+  ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": 9})", &*config).ok());
   ASSERT_TRUE(AddGenerationConfig(R"({"eos_token_id": null})", &*config).ok());
   ASSERT_TRUE(AddGenerationConfig("{}", &*config).ok());
   EXPECT_EQ(config->eos_token_ids, (std::vector<int32_t>{2, 3, 7, 9}));
@@ -75,18 +77,61 @@ TEST(ModelConfig, EndTokensOfGenerationConfigAreAdded) {
   }
 }
 
+TEST(ModelConfig, SamplingIsThatOfGenerationConfig) {
+  auto config = ParseModelConfig(kGood);
+  EXPECT_EQ(config->sampling.temperature, 0.0f);
+  EXPECT_EQ(config->sampling.top_k, 0);
+  const auto read = [&](const char* text) {
+    const absl::Status status = AddGenerationConfig(text, &*config);
+    EXPECT_TRUE(status.ok()) << status;
+    return config->sampling;
+  };
+  const SamplingParams all = read(R"({"do_sample": true, "temperature": 0.6, "top_k": 20,
+      "top_p": 0.95, "repetition_penalty": 1.05, "transformers_version": "4.37.0"})");
+  EXPECT_EQ(all.temperature, 0.6f);
+  EXPECT_EQ(all.top_k, 20);
+  EXPECT_EQ(all.top_p, 0.95f);
+  EXPECT_EQ(all.repetition_penalty, 1.05f);
+  // The defaults of the class.
+  const SamplingParams draws = read(R"({"do_sample": true, "top_p": null})");
+  EXPECT_EQ(draws.temperature, 1.0f);
+  EXPECT_EQ(draws.top_k, 50);
+  EXPECT_EQ(draws.top_p, 1.0f);
+  EXPECT_EQ(draws.repetition_penalty, 1.0f);
+  EXPECT_EQ(read(R"({"temperature": 0.6})").temperature, 0.0f);
+  EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.0})").temperature, 0.0f);
+}
+
+TEST(ModelConfig, SamplingOfGenerationConfigIsChecked) {
+  auto config = ParseModelConfig(kGood);
+  for (const auto& [text, message] :
+       {std::pair{R"({"do_sample": 1})", "\"do_sample\" is 1, expected true or false"},
+        {R"({"do_sample": true, "temperature": -1})", "\"temperature\" is -1"},
+        {R"({"top_k": -1})", "\"top_k\" is -1, expected an integer from 0"},
+        {R"({"top_k": 1.5})", "\"top_k\" is 1.5"},
+        {R"({"top_p": 1.01})", "\"top_p\" is 1.01, expected a number above 0 and at most 1"},
+        {R"({"top_p": "all"})", "\"top_p\" is \"all\""},
+        {R"({"repetition_penalty": 0})", "\"repetition_penalty\" is 0"}}) {
+    const absl::Status status = AddGenerationConfig(text, &*config);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(status.ToString().find(message), std::string::npos) << status;
+  }
+}
+
 TEST(ModelConfig, KnowsTheWindowThatACheckpointWasTrainedWith) {
   const auto window = [](const std::string& family, const std::string& fields) {
     const auto config = ParseModelConfig(absl::StrCat(R"({"architectures": [")", family,
                                                       R"("], "vocab_size": 100, "hidden_size": 64,
             "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-            "num_key_value_heads": 2, "max_position_embeddings": 512)",
+            "num_key_value_heads": 2, "max_position_embeddings": 8192)",
                                                       fields, "}"));
     EXPECT_TRUE(config.ok()) << config.status();
     return config.ok() ? config->sliding_window : -1;
   };
   EXPECT_EQ(window("MistralForCausalLM", R"(, "sliding_window": 128)"), 128);
   EXPECT_EQ(window("MistralForCausalLM", R"(, "sliding_window": null)"), 0);
+  EXPECT_EQ(window("MistralForCausalLM", R"(, "sliding_window": 8191)"), 8191);
+  EXPECT_EQ(window("MistralForCausalLM", R"(, "sliding_window": 8192)"), 0);  // all of them
   EXPECT_EQ(window("MistralForCausalLM", ""), 4096);  // the default of the class
   EXPECT_EQ(window("Qwen2ForCausalLM", R"(, "sliding_window": 128, "use_sliding_window": false)"),
             0);

@@ -29,6 +29,8 @@ FakeEngine::FakeEngine(const EngineOptions& options)
   if (const auto format = FindChatFormat(options.chat_format); format.ok()) {
     info_.chat = std::make_shared<const Chat>(*format, "<s>", "</s>", tokenizer_);
   }
+  info_.checkpoint_sampling = {
+      .temperature = 0.5f, .top_k = 20, .top_p = 0.75f, .repetition_penalty = 1.25f};
   info_.default_attention = {{"full", {}}, {"plain", {}}};
   info_.catalogue.strategies.resize(2);
   info_.catalogue.strategies[0].name = "full";

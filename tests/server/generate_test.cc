@@ -76,6 +76,33 @@ TEST(Generate, AcceptedFillsInEveryDefault) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
+TEST(Generate, WhatIsLeftOutOfSamplingIsThatOfTheCheckpointIfTheServerIsToldSo) {
+  server::ServerOptions options;
+  options.use_generation_config = true;
+  TestServer server(options);
+  v1::GenerateRequest request = Ask("hello");
+  const auto sampling_of = [&](RequestId id) {
+    Generate call(server.channel(), request);
+    const v1::SamplingParams sampling = call.Next().accepted().sampling();
+    server.engine().Emit(Completed(1), id);
+    EXPECT_TRUE(call.Finish().ok());
+    return sampling;
+  };
+  const v1::SamplingParams left_out = sampling_of(1);
+  EXPECT_EQ(left_out.temperature(), 0.5f);
+  EXPECT_EQ(left_out.top_k(), 20u);
+  EXPECT_EQ(left_out.top_p(), 0.75f);
+  EXPECT_EQ(left_out.repetition_penalty(), 1.25f);
+  request.mutable_sampling()->set_temperature(0);
+  request.mutable_sampling()->set_top_k(0);
+  request.mutable_sampling()->set_top_p(1);
+  const v1::SamplingParams given = sampling_of(2);
+  EXPECT_EQ(given.temperature(), 0.0f);
+  EXPECT_EQ(given.top_k(), 0u);
+  EXPECT_EQ(given.top_p(), 1.0f);
+  EXPECT_EQ(given.repetition_penalty(), 1.25f);
+}
+
 TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   TestServer server;
   v1::GenerateRequest request = Ask("hi");
