@@ -172,6 +172,12 @@ class Backend {
   virtual void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
                          double eps, int num_rows, float* out) = 0;
 
+  // RMS norms of single heads, in place: num_heads of each row side by side, of weight.size()
+  // numbers each; the next row begins row_stride numbers later.
+  //   x [num_rows][row_stride]
+  virtual void NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
+                         int64_t row_stride, float* x) = 0;
+
   //   out [batch.logits.size(), width]   row i = row batch.logits[i].row of x
   virtual void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) = 0;
 
@@ -189,6 +195,32 @@ class Backend {
   enum class GeluForm { kErf, kTanh };
   //   x [num_rows, width] = gelu(x), exact or in its tanh approximation (Hendrycks & Gimpel 2016)
   virtual void Gelu(GeluForm form, int num_rows, int width, float* x) = 0;
+
+  // One SwiGLU MLP of a mixture.
+  struct Expert {
+    const PackedMatrix* up;    // [2 * width, hidden], gate first
+    const PackedMatrix* down;  // [hidden, width]
+  };
+  struct ExpertMix {
+    std::span<const Expert> experts;
+    int num_chosen = 0;
+    int num_rows = 0;
+    const float* scores = nullptr;  // [num_rows, experts.size()]
+    const float* x = nullptr;       // [num_rows, hidden]
+    // Working memory: [num_rows, hidden] each, [num_rows, 2 * width] and [num_rows, width].
+    float* inputs = nullptr;
+    float* outputs = nullptr;
+    float* up = nullptr;
+    float* activated = nullptr;
+  };
+
+  // Whether there is MixExperts; without it no model of experts is loaded.
+  virtual bool mixes_experts() const { return false; }
+
+  //   out [num_rows, hidden]   row i += sum of p_e down_e(SwiGLU(up_e(x[i]))) over the num_chosen
+  //   experts e that score best in row i, p their softmax; ties: the smaller index
+  // (Jiang et al. 2024, Mixtral of Experts, section 2). Other experts are not read.
+  virtual void MixExperts(const ExpertMix& /*mix*/, float* /*out*/) {}
 
   // Stores keys (page-rotated) and values of every row, and un-rotated copies of the sinks.
   //   qkv [batch.num_rows, (num_heads + 2 num_kv_heads) * head_dim]   q, then k, then v; not

@@ -36,6 +36,31 @@ constexpr TensorNames kLlamaTensors = {
     .head = "lm_head",
 };
 
+constexpr TensorNames kQwen3Tensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  return names;
+}();
+
+constexpr TensorNames kPhi3Tensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.q = names.k = names.t = names.v = names.gate = nullptr;
+  names.qkv = "self_attn.qkv_proj";
+  names.up = "mlp.gate_up_proj";
+  return names;
+}();
+
+constexpr TensorNames kMixtralTensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.router = "block_sparse_moe.gate";
+  names.experts = "block_sparse_moe.experts";
+  names.gate = "w1";
+  names.up = "w3";
+  names.down = "w2";
+  return names;
+}();
+
 constexpr Family kFamilies[] = {
     {
         .architecture = "LlamaForCausalLM",
@@ -59,6 +84,8 @@ constexpr Family kFamilies[] = {
         .default_norm_eps = 1e-6,
         .default_bos = 1,
         .default_eos = 2,
+        .windowed = true,
+        .default_window = 4096,
     },
     {
         .architecture = "Qwen2ForCausalLM",
@@ -70,6 +97,43 @@ constexpr Family kFamilies[] = {
         .default_norm_eps = 1e-6,
         .default_bos = -1,
         .default_eos = -1,
+    },
+    {
+        .architecture = "Qwen3ForCausalLM",
+        .model_type = "qwen3",
+        .keys = kLlamaKeys,
+        .tensors = kQwen3Tensors,
+        .style = {.head_norms = true},
+        .known_activation = "silu",
+        .default_norm_eps = 1e-6,
+        .default_bos = -1,
+        .default_eos = -1,
+        .default_head_dim = 128,
+    },
+    {
+        .architecture = "Phi3ForCausalLM",
+        .model_type = "phi3",
+        .keys = kLlamaKeys,
+        .tensors = kPhi3Tensors,
+        .style = {.qkv_layout = Style::QkvLayout::kStacked, .fused_gate = true},
+        .known_activation = "silu",
+        .default_norm_eps = 1e-5,
+        .default_bos = 1,
+        .default_eos = 32000,
+        .windowed = true,
+    },
+    {
+        .architecture = "MixtralForCausalLM",
+        .model_type = "mixtral",
+        .keys = kLlamaKeys,
+        .tensors = kMixtralTensors,
+        .style = {},
+        .known_activation = "silu",
+        .default_norm_eps = 1e-5,
+        .default_bos = 1,
+        .default_eos = 2,
+        .windowed = true,
+        .default_rope_base = 1e6,
     },
     {
         .architecture = "GPTJForCausalLM",
@@ -199,6 +263,16 @@ const Family* FindFamily(const std::string& architecture) {
     if (architecture == family.architecture) return &family;
   }
   return nullptr;
+}
+
+std::string MissingFor(const std::string& architecture) {
+  if (architecture == "Gemma2ForCausalLM") {
+    return "soft-capped attention scores and logits, and windows that differ by layer";
+  }
+  if (architecture == "Gemma3ForCausalLM" || architecture == "Gemma3ForConditionalGeneration") {
+    return "windows and rotary bases that differ by layer";
+  }
+  return "";
 }
 
 std::string KnownArchitectures() {

@@ -27,6 +27,10 @@ struct DecoderStyle {
   Residual residual = Residual::kSequential;
   RotaryPairs rotary_pairs = RotaryPairs::kHalves;
   QkvLayout qkv_layout = QkvLayout::kSeparate;
+  // Every head of q and of k has an RMS norm, before it is turned.
+  bool head_norms = false;
+  // Gate and up of a SwiGLU MLP are one tensor, called `up`, gate first.
+  bool fused_gate = false;
   bool norm_bias = false;
   bool qkv_bias = false;
   bool output_bias = false;
@@ -45,10 +49,14 @@ struct TensorNames {
   const char* t;  // of CoCA models, instead of k
   const char* v;
   const char* qkv;
+  const char* q_norm = nullptr;  // of single heads
+  const char* k_norm = nullptr;
   const char* output;
   const char* gate;
   const char* up;
   const char* down;
+  const char* router = nullptr;   // of a mixture of experts
+  const char* experts = nullptr;  // followed by ".N."; gate, up and down are inside
   const char* final_norm;
   const char* head;
 };
@@ -77,6 +85,12 @@ struct Family {
   double default_norm_eps;
   int32_t default_bos;
   int32_t default_eos;
+  // Of its class, where the config has none; 0: hidden_size / number of heads.
+  int default_head_dim = 0;
+  // Every layer sees "sliding_window" tokens; so many where the config has no such key, 0: all.
+  bool windowed = false;
+  int default_window = 0;
+  double default_rope_base = 1e4;
   // What its class rotates if the config does not say: a part of a head, or so many elements.
   double default_rotary_part = 1.0;
   int default_rotary_dim = 0;
@@ -88,6 +102,9 @@ std::span<const Family> AllFamilies();
 
 // nullptr if unknown.
 const Family* FindFamily(const std::string& architecture);
+
+// What Folio lacks for an architecture that it has not; empty where that is not known.
+std::string MissingFor(const std::string& architecture);
 
 // "LlamaForCausalLM, MistralForCausalLM, ..."
 std::string KnownArchitectures();

@@ -26,9 +26,8 @@ constexpr size_t kMaxConfigBytes = 1 << 20;
 // count inside an int.
 constexpr int kMaxWidth = 1 << 18;  // hidden_size, intermediate_size
 constexpr int kMaxVocab = 1'000'000;
+constexpr int kMaxExperts = 256;
 constexpr int kMaxTrainedLength = 1 << 26;
-
-constexpr int kMistralWindow = 4096;  // of the class, where the key is absent
 
 absl::StatusOr<const Family*> ReadFamily(const Json& json) {
   const Json* list = Find(json, "architectures");
@@ -41,8 +40,11 @@ absl::StatusOr<const Family*> ReadFamily(const Json& json) {
   }
   const Family* family = FindFamily(list->front().get<std::string>());
   if (family == nullptr) {
+    const std::string missing = MissingFor(list->front().get<std::string>());
     return absl::UnimplementedError(
-        absl::StrCat("\"architectures\" is ", Shown(*list), "; known: ", KnownArchitectures()));
+        absl::StrCat("\"architectures\" is ", Shown(*list),
+                     missing.empty() ? "" : absl::StrCat(", which needs ", missing),
+                     "; known: ", KnownArchitectures()));
   }
   FOLIO_ASSIGN_OR_RETURN(const std::string model_type,
                          OptionalString(json, "model_type", family->model_type));
@@ -62,6 +64,19 @@ absl::Status MustBeOff(const Json& json, const char* key) {
       absl::StrCat("\"", key, "\" is ", Shown(*value), "; known: false"));
 }
 
+// Of newer files: what each layer sees.
+absl::Status CheckLayerTypes(const Json& json) {
+  const Json* types = Find(json, "layer_types");
+  if (types == nullptr) return absl::OkStatus();
+  if (!types->is_array()) return Bad("layer_types", *types, "a list");
+  for (const Json& type : *types) {
+    if (type == "full_attention") continue;
+    return absl::UnimplementedError(
+        absl::StrCat("\"layer_types\" has ", Shown(type), "; known: \"full_attention\""));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSupported(const Json& json, const Family& family) {
   if (family.keys.activation != nullptr) {
     const char* known = family.known_activation;
@@ -74,6 +89,7 @@ absl::Status CheckSupported(const Json& json, const Family& family) {
   }
   FOLIO_RETURN_IF_ERROR(MustBeOff(json, "mlp_bias"));
   FOLIO_RETURN_IF_ERROR(MustBeOff(json, "use_sliding_window"));
+  FOLIO_RETURN_IF_ERROR(CheckLayerTypes(json));
   if (const Json* quantization = Find(json, "quantization_config"); quantization != nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("\"quantization_config\" is ", Shown(*quantization),
@@ -82,7 +98,8 @@ absl::Status CheckSupported(const Json& json, const Family& family) {
   return absl::OkStatus();
 }
 
-absl::Status ReadHeads(const Json& json, const ConfigKeys& keys, ModelShape* shape) {
+absl::Status ReadHeads(const Json& json, const Family& family, ModelShape* shape) {
+  const ConfigKeys& keys = family.keys;
   FOLIO_ASSIGN_OR_RETURN(shape->num_heads, RequiredInt(json, keys.num_heads, {1, kMaxHeads}));
   shape->num_kv_heads = shape->num_heads;
   if (keys.num_kv_heads != nullptr) {
@@ -95,13 +112,17 @@ absl::Status ReadHeads(const Json& json, const ConfigKeys& keys, ModelShape* sha
                                                    ", expected a multiple of \"", keys.num_kv_heads,
                                                    "\", which is ", shape->num_kv_heads));
   }
-  if (Find(json, "head_dim") == nullptr && shape->hidden_size % shape->num_heads != 0) {
+  const int of_class = family.default_head_dim;
+  if (Find(json, "head_dim") == nullptr && of_class == 0 &&
+      shape->hidden_size % shape->num_heads != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"", keys.hidden_size, "\" is ", shape->hidden_size, ", expected a multiple of ", "\"",
         keys.num_heads, "\", which is ", shape->num_heads, ", as \"head_dim\" is absent"));
   }
-  FOLIO_ASSIGN_OR_RETURN(shape->head_dim, OptionalInt(json, "head_dim", {8, kMaxHeadDim},
-                                                      shape->hidden_size / shape->num_heads));
+  FOLIO_ASSIGN_OR_RETURN(
+      shape->head_dim,
+      OptionalInt(json, "head_dim", {8, kMaxHeadDim},
+                  of_class > 0 ? of_class : shape->hidden_size / shape->num_heads));
   if (shape->head_dim < 8 || shape->head_dim > kMaxHeadDim || shape->head_dim % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "\"head_dim\" is ", shape->head_dim, ", expected an even number from 8 to ", kMaxHeadDim));
@@ -120,6 +141,15 @@ absl::StatusOr<int> ReadIntermediateSize(const Json& json, const Family& family,
   return OptionalInt(json, key, {1, 4 * kMaxWidth}, 4 * hidden_size);
 }
 
+absl::Status ReadExperts(const Json& json, const Family& family, ModelShape* shape) {
+  if (family.tensors.experts == nullptr) return absl::OkStatus();
+  FOLIO_ASSIGN_OR_RETURN(shape->num_experts,
+                         OptionalInt(json, "num_local_experts", {1, kMaxExperts}, 8));
+  FOLIO_ASSIGN_OR_RETURN(shape->experts_per_token,
+                         OptionalInt(json, "num_experts_per_tok", {1, shape->num_experts}, 2));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ModelShape> ReadShape(const Json& json, const Family& family) {
   const ConfigKeys& keys = family.keys;
   ModelShape shape;
@@ -130,7 +160,8 @@ absl::StatusOr<ModelShape> ReadShape(const Json& json, const Family& family) {
   FOLIO_ASSIGN_OR_RETURN(shape.vocab_size, RequiredInt(json, "vocab_size", {2, kMaxVocab}));
   FOLIO_ASSIGN_OR_RETURN(shape.trained_length,
                          RequiredInt(json, keys.trained_length, {1, kMaxTrainedLength}));
-  FOLIO_RETURN_IF_ERROR(ReadHeads(json, keys, &shape));
+  FOLIO_RETURN_IF_ERROR(ReadHeads(json, family, &shape));
+  FOLIO_RETURN_IF_ERROR(ReadExperts(json, family, &shape));
   FOLIO_ASSIGN_OR_RETURN(shape.norm_eps,
                          OptionalDouble(json, keys.norm_eps, {0, 0.1}, family.default_norm_eps));
   return shape;
@@ -203,11 +234,11 @@ absl::Status ReadCoca(const Json& json, const Family& family, ModelConfig* confi
   return absl::OkStatus();
 }
 
-// Mistral's window is on where it is given. That of Qwen2 is off, or the file is refused
-// (CheckSupported). One as long as the training hides nothing.
+// That of Qwen is off, or the file is refused (CheckSupported). One as long as the training hides
+// nothing.
 absl::StatusOr<int> ReadSlidingWindow(const Json& json, const Family& family, int trained_length) {
-  if (std::string_view(family.model_type) != "mistral") return 0;
-  const int otherwise = json.contains("sliding_window") ? 0 : kMistralWindow;
+  if (!family.windowed) return 0;
+  const int otherwise = json.contains("sliding_window") ? 0 : family.default_window;
   FOLIO_ASSIGN_OR_RETURN(const int window,
                          OptionalInt(json, "sliding_window", {1, kMaxTrainedLength}, otherwise));
   return window < trained_length ? window : 0;
@@ -226,7 +257,7 @@ absl::Status ReadStyle(const Json& json, const Family& family, ModelConfig* conf
     FOLIO_ASSIGN_OR_RETURN(const bool parallel, OptionalBool(json, "use_parallel_residual", true));
     if (!parallel) config->style.residual = DecoderStyle::Residual::kSequential;
   }
-  if (family.style.qkv_layout == DecoderStyle::QkvLayout::kStacked) return ReadMpt(json, config);
+  if (std::string_view(family.model_type) == "mpt") return ReadMpt(json, config);
   return absl::OkStatus();
 }
 

@@ -22,10 +22,21 @@ class Lister {
     if (bias) specs.push_back({absl::StrCat(name, ".bias"), {out}, TensorRole::kBias});
   }
 
+  void Mlp(const std::string& prefix, const TensorNames& names) {
+    const int64_t hidden = config_.shape.hidden_size;
+    const int64_t ffn = config_.shape.intermediate_size;
+    const bool bias = style_.mlp_bias;
+    if (names.gate != nullptr) {
+      Linear(prefix + names.gate, ffn, hidden, TensorRole::kProjection, bias);
+    }
+    Linear(prefix + names.up, style_.fused_gate ? 2 * ffn : ffn, hidden, TensorRole::kProjection,
+           bias);
+    Linear(prefix + names.down, hidden, ffn, TensorRole::kResidualProjection, bias);
+  }
+
   void Layer(const TensorNames& names, int layer) {
     const ModelShape& shape = config_.shape;
     const int64_t hidden = shape.hidden_size;
-    const int64_t ffn = shape.intermediate_size;
     const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
     const int64_t kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
     const std::string prefix = absl::StrCat(names.layers, ".", layer, ".");
@@ -38,14 +49,20 @@ class Lister {
       Linear(prefix + KeyTensor(config_), kv_size, hidden, projection, style_.qkv_bias);
       Linear(prefix + names.v, kv_size, hidden, projection, style_.qkv_bias);
     }
+    if (style_.head_norms) {
+      for (const char* norm : {names.q_norm, names.k_norm}) {
+        specs.push_back(
+            {absl::StrCat(prefix, norm, ".weight"), {shape.head_dim}, TensorRole::kNorm});
+      }
+    }
     Linear(prefix + names.output, hidden, q_size, TensorRole::kResidualProjection,
            style_.output_bias);
     if (names.mlp_norm != nullptr) Norm(prefix + names.mlp_norm);
-    if (names.gate != nullptr) {
-      Linear(prefix + names.gate, ffn, hidden, projection, style_.mlp_bias);
+    if (shape.num_experts == 0) return Mlp(prefix, names);
+    Linear(prefix + names.router, shape.num_experts, hidden, TensorRole::kRouter, false);
+    for (int expert = 0; expert < shape.num_experts; ++expert) {
+      Mlp(absl::StrCat(prefix, names.experts, ".", expert, "."), names);
     }
-    Linear(prefix + names.up, ffn, hidden, projection, style_.mlp_bias);
-    Linear(prefix + names.down, hidden, ffn, TensorRole::kResidualProjection, style_.mlp_bias);
   }
 
   std::vector<TensorSpec> specs;

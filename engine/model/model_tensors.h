@@ -14,6 +14,7 @@ enum class TensorRole : uint8_t {
   kNorm,
   kProjection,
   kResidualProjection,
+  kRouter,
   kBias
 };
 

@@ -110,7 +110,7 @@ absl::StatusOr<RopeModel> ReadRope(const Json& json, const Family& family,
   const DoubleRange bases = {1, 1e12};
   const DoubleRange parts = {0, 1};
   FOLIO_ASSIGN_OR_RETURN(const double older_base,
-                         OptionalDouble(json, "rotary_emb_base", bases, 1e4));
+                         OptionalDouble(json, "rotary_emb_base", bases, family.default_rope_base));
   FOLIO_ASSIGN_OR_RETURN(rope.base,
                          OptionalDouble(home("rope_theta"), "rope_theta", bases, older_base));
   FOLIO_ASSIGN_OR_RETURN(const double older_part,

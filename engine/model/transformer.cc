@@ -3,6 +3,14 @@
 #include "engine/base/status_macros.h"
 
 namespace folio {
+namespace {
+
+// Per row, beside what every MLP needs.
+int64_t ExpertFloats(const ModelShape& shape) {
+  return shape.num_experts == 0 ? 0 : shape.num_experts + 2 * int64_t{shape.hidden_size};
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     const ModelShape& shape, const DecoderStyle& style, const Weights& weights, Backend* backend,
@@ -22,6 +30,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   FOLIO_RETURN_IF_ERROR(allocate(&made->attention_, rows * shape.num_heads * head_dim));
   FOLIO_RETURN_IF_ERROR(allocate(&made->up_, rows * (gated ? 2 : 1) * shape.intermediate_size));
   FOLIO_RETURN_IF_ERROR(allocate(&made->mlp_, gated ? rows * shape.intermediate_size : 0));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->expert_, rows * ExpertFloats(shape)));
   FOLIO_RETURN_IF_ERROR(allocate(&made->logits_, int64_t{max_logit_rows} * shape.vocab_size));
   return made;
 }
@@ -69,6 +78,14 @@ void Transformer::Norm(const NormWeights& norm, const float* x, int rows, float*
   }
 }
 
+void Transformer::NormHeads(const LayerWeights& w, int rows) {
+  const int64_t q_size = int64_t{shape_.num_heads} * shape_.head_dim;
+  const int64_t row = q_size + 2 * int64_t{shape_.num_kv_heads} * shape_.head_dim;
+  backend_->NormHeads(w.q_norm, shape_.norm_eps, rows, shape_.num_heads, row, qkv_.data());
+  backend_->NormHeads(w.k_norm, shape_.norm_eps, rows, shape_.num_kv_heads, row,
+                      qkv_.data() + q_size);
+}
+
 void Transformer::RunMlp(const LayerWeights& w, int rows) {
   using Output = Backend::Output;
   const int width = shape_.intermediate_size;
@@ -85,6 +102,25 @@ void Transformer::RunMlp(const LayerWeights& w, int rows) {
   backend_->MatMul(*w.down.matrix, activated, rows, w.down.bias, Output::kAdd, hidden_.data());
 }
 
+void Transformer::RunExperts(const LayerWeights& w, int rows) {
+  experts_.clear();
+  for (const ExpertWeights& expert : w.experts) {
+    experts_.push_back({expert.up.matrix.get(), expert.down.matrix.get()});
+  }
+  Backend::ExpertMix mix;
+  mix.experts = experts_;
+  mix.num_chosen = shape_.experts_per_token;
+  mix.num_rows = rows;
+  mix.x = normed_.data();
+  mix.inputs = expert_.data() + int64_t{rows} * shape_.num_experts;
+  mix.outputs = mix.inputs + int64_t{rows} * shape_.hidden_size;
+  mix.scores = expert_.data();
+  mix.up = up_.data();
+  mix.activated = mlp_.data();
+  backend_->MatMul(*w.router, normed_.data(), rows, {}, Backend::Output::kStore, expert_.data());
+  backend_->MixExperts(mix, hidden_.data());
+}
+
 void Transformer::RunLayer(const StepBatch& batch, int layer) {
   using Output = Backend::Output;
   using Residual = DecoderStyle::Residual;
@@ -92,6 +128,7 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   const int rows = batch.num_rows;
   Norm(w.attention_norm, hidden_.data(), rows, normed_.data());
   backend_->MatMul(*w.qkv.matrix, normed_.data(), rows, w.qkv.bias, Output::kStore, qkv_.data());
+  if (style_.head_norms) NormHeads(w, rows);
   backend_->StoreKv(batch, layer, qkv_.data());
   backend_->SummarizeChunks(batch, layer, qkv_.data());
   backend_->Attend(batch, layer, qkv_.data(), attention_.data());
@@ -102,7 +139,11 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
                    hidden_.data());
   if (style_.residual == Residual::kSequential)
     Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
-  RunMlp(w, rows);
+  if (w.experts.empty()) {
+    RunMlp(w, rows);
+  } else {
+    RunExperts(w, rows);
+  }
 }
 
 int64_t Transformer::WorkspaceBytes(const ModelShape& shape, const DecoderStyle& style,
@@ -111,7 +152,7 @@ int64_t Transformer::WorkspaceBytes(const ModelShape& shape, const DecoderStyle&
   const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
   const int64_t kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
   const int64_t per_row = 2 * int64_t{shape.hidden_size} + 2 * q_size + 2 * kv_size +
-                          (gated ? 3 : 1) * int64_t{shape.intermediate_size};
+                          (gated ? 3 : 1) * int64_t{shape.intermediate_size} + ExpertFloats(shape);
   return static_cast<int64_t>(sizeof(float)) *
          (max_step_rows * per_row + int64_t{max_logit_rows} * shape.vocab_size);
 }

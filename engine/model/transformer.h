@@ -58,21 +58,25 @@ class Transformer {
       : shape_(shape), style_(style), weights_(weights), backend_(backend) {}
 
   void Norm(const NormWeights& norm, const float* x, int rows, float* out);
+  void NormHeads(const LayerWeights& weights, int rows);
   void RunVerbs(const StepBatch& batch);
   void RunLayer(const StepBatch& batch, int layer);
   void RunMlp(const LayerWeights& weights, int rows);
+  void RunExperts(const LayerWeights& weights, int rows);
 
   const ModelShape shape_;
   const DecoderStyle style_;
   const Weights& weights_;
   Backend* const backend_;
-  BufferOf<float> hidden_;     // [rows, hidden]
-  BufferOf<float> normed_;     // [rows, hidden]
-  BufferOf<float> qkv_;        // [rows, (heads + 2 kv_heads) * head_dim]
-  BufferOf<float> attention_;  // [rows, heads * head_dim]
-  BufferOf<float> up_;         // [rows, intermediate], SwiGLU: twice as wide, gate first
-  BufferOf<float> mlp_;        // [rows, intermediate], SwiGLU only
-  BufferOf<float> logits_;     // [logit rows, vocab]
+  std::vector<Backend::Expert> experts_;  // of one layer
+  BufferOf<float> hidden_;                // [rows, hidden]
+  BufferOf<float> normed_;                // [rows, hidden]
+  BufferOf<float> qkv_;                   // [rows, (heads + 2 kv_heads) * head_dim]
+  BufferOf<float> attention_;             // [rows, heads * head_dim]
+  BufferOf<float> up_;                    // [rows, intermediate], SwiGLU: twice as wide, gate first
+  BufferOf<float> mlp_;                   // [rows, intermediate], SwiGLU only
+  BufferOf<float> expert_;  // of a mixture: [rows, experts] scores, [rows, hidden] twice
+  BufferOf<float> logits_;  // [logit rows, vocab]
 };
 
 }  // namespace folio

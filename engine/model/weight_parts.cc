@@ -31,22 +31,38 @@ class Lister {
     if (config_.style.norm_bias) Vector(name + ".bias", config_.shape.hidden_size, &norm->bias);
   }
 
+  void Mlp(const std::string& prefix, LinearWeights* up, LinearWeights* down) {
+    const int64_t hidden = config_.shape.hidden_size;
+    const int64_t ffn = config_.shape.intermediate_size;
+    const DecoderStyle& style = config_.style;
+    const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
+    Linear(prefix + "up", gated ? 2 * ffn : ffn, hidden, precision_.layers, style.mlp_bias, up);
+    Linear(prefix + "down", hidden, ffn, precision_.layers, style.mlp_bias, down);
+  }
+
   void Layer(const std::string& prefix, LayerWeights* w) {
     const ModelShape& shape = config_.shape;
     const DecoderStyle& style = config_.style;
     const TensorNames& names = FindFamily(config_.architecture)->tensors;
     const int64_t hidden = shape.hidden_size;
-    const int64_t ffn = shape.intermediate_size;
     const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
     const int64_t kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
     const WeightFormat& format = precision_.layers;
     Norm(prefix + "attention_norm", &w->attention_norm);
     Linear(prefix + "qkv", q_size + 2 * kv_size, hidden, format, style.qkv_bias, &w->qkv);
+    if (style.head_norms) {
+      Vector(prefix + "q_norm.weight", shape.head_dim, &w->q_norm);
+      Vector(prefix + "k_norm.weight", shape.head_dim, &w->k_norm);
+    }
     Linear(prefix + "output", hidden, q_size, format, style.output_bias, &w->output);
     if (names.mlp_norm != nullptr) Norm(prefix + "mlp_norm", &w->mlp_norm);
-    Linear(prefix + "up", names.gate != nullptr ? 2 * ffn : ffn, hidden, format, style.mlp_bias,
-           &w->up);
-    Linear(prefix + "down", hidden, ffn, format, style.mlp_bias, &w->down);
+    if (shape.num_experts == 0) return Mlp(prefix, &w->up, &w->down);
+    Matrix(prefix + "router", shape.num_experts, hidden, {}, &w->router);
+    w->experts.resize(shape.num_experts);
+    for (int expert = 0; expert < shape.num_experts; ++expert) {
+      ExpertWeights& to = w->experts[expert];
+      Mlp(absl::StrCat(prefix, "experts.", expert, "."), &to.up, &to.down);
+    }
   }
 
   std::vector<WeightPart> parts;

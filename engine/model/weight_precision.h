@@ -13,7 +13,7 @@ namespace folio {
 struct WeightPrecision {
   // Of matrices that are not integers; weights of another dtype are converted.
   DType dtype = DType::kBf16;
-  // Of the matrices inside the layers.
+  // Of the matrices inside the layers, but for routers: they are small, and choose.
   WeightFormat layers;
   // Of an output head of its own. One that is tied is the embedding, which is never integers:
   // a row of it is read per token, so it costs no time.

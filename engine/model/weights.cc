@@ -43,6 +43,19 @@ OwnedTensor Converted(const TensorView& from, DType dtype) {
   return to;
 }
 
+std::vector<const PackedMatrix*> MatricesOf(const LayerWeights& w) {
+  std::vector<const PackedMatrix*> matrices = {w.qkv.matrix.get(), w.output.matrix.get()};
+  if (w.experts.empty()) {
+    matrices.insert(matrices.end(), {w.up.matrix.get(), w.down.matrix.get()});
+    return matrices;
+  }
+  matrices.push_back(w.router.get());
+  for (const ExpertWeights& expert : w.experts) {
+    matrices.insert(matrices.end(), {expert.up.matrix.get(), expert.down.matrix.get()});
+  }
+  return matrices;
+}
+
 // Reads the tensors of one checkpoint for one backend.
 class Loader {
  public:
@@ -134,6 +147,16 @@ class Loader {
     return norm;
   }
 
+  // Of a head, in the engine's order.
+  absl::StatusOr<BufferOf<float>> HeadNorm(const std::string& name) const {
+    std::vector<float> given;
+    FOLIO_RETURN_IF_ERROR(Append(name + ".weight", shape_.head_dim, &given));
+    std::vector<float> ordered;
+    for (int e = 0; e < shape_.head_dim; ++e) ordered.push_back(given[OrderOf(e)]);
+    return Upload(ordered);
+  }
+
+  absl::Status Mlp(const std::string& prefix, LinearWeights* up, LinearWeights* down) const;
   absl::StatusOr<LayerWeights> Layer(int layer) const;
   absl::StatusOr<LinearWeights> Qkv(const std::string& prefix) const;
   absl::StatusOr<LinearWeights> ReorderedQkv(const std::string& prefix) const;
@@ -178,10 +201,12 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
     const char* separate[] = {names_.q, KeyTensor(config_), names_.v};
     const std::string name = prefix + (fused ? names_.qkv : separate[which]);
     const int64_t num_heads = which == 0 ? shape_.num_heads : shape_.num_kv_heads;
+    const int64_t stacked[] = {0, q_size(), q_size() + kv_size()};
     std::vector<int64_t> rows;
     for (int64_t head = 0; head < num_heads; ++head) {
-      // Fused: [heads][q, k, v][head_dim].
-      const int64_t first = fused ? (3 * head + which) * d : head * d;
+      int64_t first = head * d;
+      if (config_.style.qkv_layout == QkvLayout::kPerHead) first = (3 * head + which) * d;
+      if (config_.style.qkv_layout == QkvLayout::kStacked) first += stacked[which];
       for (int e = 0; e < d; ++e) rows.push_back(first + OrderOf(e));
     }
     const int64_t outputs = fused ? q_size() + 2 * kv_size() : num_heads * d;
@@ -220,24 +245,45 @@ absl::StatusOr<LinearWeights> Loader::Output(const std::string& name) const {
   return weights;
 }
 
-absl::StatusOr<LayerWeights> Loader::Layer(int layer) const {
-  const std::string prefix = absl::StrCat(names_.layers, ".", layer, ".");
+absl::Status Loader::Mlp(const std::string& prefix, LinearWeights* up, LinearWeights* down) const {
   const int64_t hidden = shape_.hidden_size;
   const int64_t ffn = shape_.intermediate_size;
-  const bool mlp_bias = config_.style.mlp_bias;
+  const bool bias = config_.style.mlp_bias;
+  std::vector<Part> parts;
+  if (names_.gate != nullptr) parts.push_back({prefix + names_.gate, ffn});
+  parts.push_back({prefix + names_.up, config_.style.fused_gate ? 2 * ffn : ffn});
+  FOLIO_ASSIGN_OR_RETURN(*up, Linear(parts, hidden, bias, precision_.layers));
+  FOLIO_ASSIGN_OR_RETURN(*down,
+                         Linear({{prefix + names_.down, hidden}}, ffn, bias, precision_.layers));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<LayerWeights> Loader::Layer(int layer) const {
+  const std::string prefix = absl::StrCat(names_.layers, ".", layer, ".");
   LayerWeights w;
   FOLIO_ASSIGN_OR_RETURN(w.attention_norm, Norm(prefix + names_.attention_norm));
   FOLIO_ASSIGN_OR_RETURN(w.qkv, Qkv(prefix));
+  if (config_.style.head_norms) {
+    FOLIO_ASSIGN_OR_RETURN(w.q_norm, HeadNorm(prefix + names_.q_norm));
+    FOLIO_ASSIGN_OR_RETURN(w.k_norm, HeadNorm(prefix + names_.k_norm));
+  }
   FOLIO_ASSIGN_OR_RETURN(w.output, Output(prefix + names_.output));
   if (names_.mlp_norm != nullptr) {
     FOLIO_ASSIGN_OR_RETURN(w.mlp_norm, Norm(prefix + names_.mlp_norm));
   }
-  std::vector<Part> up;
-  if (names_.gate != nullptr) up.push_back({prefix + names_.gate, ffn});
-  up.push_back({prefix + names_.up, ffn});
-  FOLIO_ASSIGN_OR_RETURN(w.up, Linear(up, hidden, mlp_bias, precision_.layers));
+  if (shape_.num_experts == 0) {
+    FOLIO_RETURN_IF_ERROR(Mlp(prefix, &w.up, &w.down));
+    return w;
+  }
   FOLIO_ASSIGN_OR_RETURN(
-      w.down, Linear({{prefix + names_.down, hidden}}, ffn, mlp_bias, precision_.layers));
+      LinearWeights router,
+      Linear({{prefix + names_.router, shape_.num_experts}}, shape_.hidden_size, false, {}));
+  w.router = std::move(router.matrix);
+  w.experts.resize(shape_.num_experts);
+  for (int e = 0; e < shape_.num_experts; ++e) {
+    FOLIO_RETURN_IF_ERROR(Mlp(absl::StrCat(prefix, names_.experts, ".", e, "."), &w.experts[e].up,
+                              &w.experts[e].down));
+  }
   return w;
 }
 
@@ -265,25 +311,22 @@ absl::StatusOr<Weights> Loader::Load() const {
 int64_t Weights::bytes() const {
   int64_t total = embedding->bytes() + (lm_head.matrix ? lm_head.matrix->bytes() : 0);
   for (const LayerWeights& w : layers) {
-    for (const LinearWeights* linear : {&w.qkv, &w.output, &w.up, &w.down}) {
-      total += linear->matrix->bytes();
-    }
+    for (const PackedMatrix* matrix : MatricesOf(w)) total += matrix->bytes();
   }
   return total;
 }
 
 int64_t Weights::num_parameters() const {
-  const auto of = [](const LinearWeights& linear) {
-    const int64_t biases = linear.bias.size();
-    return linear.matrix ? linear.matrix->rows() * linear.matrix->cols() + biases : biases;
-  };
+  const auto of = [](const PackedMatrix& matrix) { return matrix.rows() * matrix.cols(); };
   const auto of_norm = [](const NormWeights& norm) {
     return norm.weight.size() + norm.bias.size();
   };
-  int64_t count = embedding->rows() * embedding->cols() + of(lm_head) + of_norm(final_norm);
+  int64_t count = of(*embedding) + lm_head.bias.size() + of_norm(final_norm);
+  if (lm_head.matrix) count += of(*lm_head.matrix);
   for (const LayerWeights& w : layers) {
-    count += of(w.qkv) + of(w.output) + of(w.up) + of(w.down);
-    count += of_norm(w.attention_norm) + of_norm(w.mlp_norm);
+    for (const PackedMatrix* matrix : MatricesOf(w)) count += of(*matrix);
+    count += w.qkv.bias.size() + w.output.bias.size() + w.up.bias.size() + w.down.bias.size();
+    count += of_norm(w.attention_norm) + of_norm(w.mlp_norm) + w.q_norm.size() + w.k_norm.size();
   }
   return count;
 }

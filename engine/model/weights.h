@@ -23,16 +23,27 @@ struct LinearWeights {
   BufferOf<float> bias;                  // [outputs], may be empty
 };
 
+// One MLP of a mixture; shapes as those of a layer.
+struct ExpertWeights {
+  LinearWeights up;
+  LinearWeights down;
+};
+
 // Weights of one decoder layer. The elements of every head of q, k, v and of the output's inputs
 // are in the engine's order: pair m of the rotary embedding is (m, m + head_dim / 2), pairs that
 // are not rotated come last.
 struct LayerWeights {
   NormWeights attention_norm;
-  LinearWeights qkv;     // [(heads + 2 kv_heads) * head_dim, hidden]
-  LinearWeights output;  // [hidden, heads * head_dim]
-  NormWeights mlp_norm;  // empty where the MLP shares the attention's norm
+  LinearWeights qkv;       // [(heads + 2 kv_heads) * head_dim, hidden]
+  BufferOf<float> q_norm;  // [head_dim], empty where heads have no norms
+  BufferOf<float> k_norm;  // [head_dim]
+  LinearWeights output;    // [hidden, heads * head_dim]
+  NormWeights mlp_norm;    // empty where the MLP shares the attention's norm
   LinearWeights up;  // SwiGLU: [2 * intermediate, hidden], gate first; else [intermediate, hidden]
   LinearWeights down;  // [hidden, intermediate]
+  // Of a mixture of experts, instead of up and down.
+  std::unique_ptr<PackedMatrix> router;  // [experts, hidden]
+  std::vector<ExpertWeights> experts;
 };
 
 // All weights of a model, held once, in a backend's layout. Const after loading.

@@ -292,6 +292,15 @@ absl::Status FinishModel(const EngineOptions& options, const CachePlan& plan,
   return model->backend->status();
 }
 
+absl::Status CheckBackend(const LoadedModel& model) {
+  if (model.config.shape.num_experts == 0 || model.backend->mixes_experts()) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(absl::StrCat(
+      model.config.architecture, " is a mixture of experts, which the backend ",
+      model.backend->name(), " does not run; take --device cpu, or a model without experts"));
+}
+
 absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
                                                   bool tokenizer_required,
                                                   std::unique_ptr<Backend> backend) {
@@ -313,6 +322,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
     return model;
   }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
+  FOLIO_RETURN_IF_ERROR(CheckBackend(*model));
   FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
   FOLIO_RETURN_IF_ERROR(OpenText(options, tokenizer_required, model.get()));
   FOLIO_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(options, model->config));

@@ -29,9 +29,11 @@ int64_t WeightBytes(const ModelConfig& config, const WeightPrecision& precision)
       bytes += tensor.shape[0] * DTypeBytes(DType::kF32);
       continue;
     }
-    const WeightFormat format = tensor.role == TensorRole::kEmbedding ? WeightFormat{}
-                                : tensor.role == TensorRole::kHead    ? precision.head
-                                                                      : precision.layers;
+    const bool as_given =
+        tensor.role == TensorRole::kEmbedding || tensor.role == TensorRole::kRouter;
+    const WeightFormat format = as_given                           ? WeightFormat{}
+                                : tensor.role == TensorRole::kHead ? precision.head
+                                                                   : precision.layers;
     bytes += precision.MatrixBytes(format, tensor.shape[0], tensor.shape[1]);
   }
   return bytes;

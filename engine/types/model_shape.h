@@ -18,6 +18,9 @@ struct ModelShape {
   // Trained length in tokens (max_position_embeddings).
   int trained_length = 0;
   double norm_eps = 1e-5;
+  // MLPs of a layer, of which a token goes through experts_per_token; 0: one, of all tokens.
+  int num_experts = 0;
+  int experts_per_token = 0;
   // A key is one number per rotated pair (CoCA).
   bool paired_keys = false;
 

@@ -111,6 +111,22 @@ TEST_F(VerbParity, Norms) {
   }
 }
 
+TEST_F(VerbParity, NormsOfHeads) {
+  for (const int width : {8, 80, 256}) {
+    for (const int rows : {1, 5}) {
+      const int num_heads = 3;
+      const int stride = num_heads * width + 13;
+      const std::vector<float> x = Random(rows * stride, 3.0f);
+      const std::vector<float> weight = Random(width);
+      Compare({}, rows * stride, 1e-5, [&](Backend* backend, const StepBatch&, float* out) {
+        const BufferOf<float> on_weight = Upload(backend, weight);
+        Write(backend, x, out);
+        backend->NormHeads(on_weight, 1e-5, rows, num_heads, stride, out);
+      });
+    }
+  }
+}
+
 TEST_F(VerbParity, Activations) {
   const int width = 96;
   for (const int rows : {1, 7}) {

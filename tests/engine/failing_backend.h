@@ -61,6 +61,10 @@ class FailingBackend : public Backend {
                  double eps, int num_rows, float* out) override {
     real_->LayerNorm(x, weight, bias, eps, num_rows, out);
   }
+  void NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
+                 int64_t row_stride, float* x) override {
+    real_->NormHeads(weight, eps, num_rows, num_heads, row_stride, x);
+  }
   void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) override {
     real_->TakeLogitRows(batch, x, width, out);
   }
@@ -74,6 +78,8 @@ class FailingBackend : public Backend {
   void Gelu(GeluForm form, int num_rows, int width, float* x) override {
     real_->Gelu(form, num_rows, width, x);
   }
+  bool mixes_experts() const override { return real_->mixes_experts(); }
+  void MixExperts(const ExpertMix& mix, float* out) override { real_->MixExperts(mix, out); }
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override {
     real_->StoreKv(batch, layer, qkv);
   }

@@ -136,6 +136,10 @@ TEST(ModelConfig, KnowsTheWindowThatACheckpointWasTrainedWith) {
   EXPECT_EQ(window("Qwen2ForCausalLM", R"(, "sliding_window": 128, "use_sliding_window": false)"),
             0);
   EXPECT_EQ(window("LlamaForCausalLM", ""), 0);
+  for (const char* family : {"Phi3ForCausalLM", "MixtralForCausalLM"}) {
+    EXPECT_EQ(window(family, R"(, "sliding_window": 2047)"), 2047);
+    EXPECT_EQ(window(family, ""), 0);
+  }
 }
 
 TEST(ModelConfig, ReadsTheRopeParametersOfNewerFiles) {
@@ -178,6 +182,34 @@ TEST(ModelConfig, RotatesWhatTheClassOfTheFamilyDoes) {
     "n_head": 2, "n_positions": 512})");
   ASSERT_TRUE(gptj.ok()) << gptj.status();
   EXPECT_EQ(gptj->rope.rotary_dim, 64);
+}
+
+TEST(ModelConfig, TakesWhatTheClassOfTheFamilyHas) {
+  const auto of = [](const std::string& family, const std::string& fields) {
+    const auto config = ParseModelConfig(absl::StrCat(R"({"architectures": [")", family,
+                                                      R"("], "vocab_size": 100, "hidden_size": 64,
+            "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "max_position_embeddings": 512)",
+                                                      fields, "}"));
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? *config : ModelConfig{};
+  };
+  EXPECT_EQ(of("Qwen3ForCausalLM", "").shape.head_dim, 128);
+  EXPECT_EQ(of("Qwen3ForCausalLM", R"(, "head_dim": 32)").shape.head_dim, 32);
+  EXPECT_TRUE(of("Qwen3ForCausalLM", "").style.head_norms);
+  EXPECT_EQ(of("Qwen3ForCausalLM", R"(, "layer_types": ["full_attention"])").sliding_window, 0);
+  EXPECT_EQ(of("Phi3ForCausalLM", "").shape.norm_eps, 1e-5);
+  const ModelConfig long_phi3 = of("Phi3ForCausalLM", R"(, "original_max_position_embeddings": 128,
+      "rope_scaling": {"type": "su", "short_factor": [1, 1, 1, 1, 1, 1, 1, 2],
+                       "long_factor": [1, 2, 3, 4, 5, 6, 7, 8]})");
+  EXPECT_EQ(long_phi3.rope.original_length, 128);
+  EXPECT_EQ(long_phi3.rope.scheme.name, "longrope");
+  EXPECT_EQ(long_phi3.rope.long_factors.back(), 8);
+  const ModelConfig mixtral = of("MixtralForCausalLM", "");
+  EXPECT_EQ(mixtral.shape.num_experts, 8);
+  EXPECT_EQ(mixtral.shape.experts_per_token, 2);
+  EXPECT_EQ(mixtral.rope.base, 1e6);
+  EXPECT_EQ(of("LlamaForCausalLM", R"(, "num_local_experts": 8)").shape.num_experts, 0);
 }
 
 class BadConfig : public testing::TestWithParam<BadCase> {};
@@ -227,6 +259,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"\"rope_scaling\": null", R"("coca_q": "slack")", "\"raw\", \"norm\" or \"mean\""},
         BadCase{"\"rope_scaling\": null", R"("coca_q": "raw", "partial_rotary_factor": 0.5)",
                 "8 of the 16 elements of a head are rotated, expected all"},
+        BadCase{"\"rope_scaling\": null", R"("layer_types": "full_attention")", "a list"},
+        BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                R"("MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 5)",
+                "\"num_experts_per_tok\" is 5, expected an integer from 1 to 4"},
+        BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                R"("MixtralForCausalLM"], "num_local_experts": 257)", "from 1 to 256"},
         BadCase{"bfloat16", "\xff", "no valid JSON near byte"}));
 
 class UnknownConfig : public testing::TestWithParam<BadCase> {};
@@ -244,6 +282,13 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
                     BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
                             R"("MistralForCausalLM"], "coca_q": "raw")", "not with Mistral"},
+                    BadCase{"LlamaForCausalLM", "Gemma2ForCausalLM",
+                            "which needs soft-capped attention scores and logits, and windows"},
+                    BadCase{"LlamaForCausalLM", "Gemma3ForCausalLM",
+                            "which needs windows and rotary bases that differ by layer; known:"},
+                    BadCase{"\"rope_scaling\": null",
+                            R"("layer_types": ["full_attention", "sliding_attention"])",
+                            "\"layer_types\" has \"sliding_attention\""},
                     BadCase{"\"silu\"", "\"gelu\"", "\"hidden_act\" is \"gelu\""},
                     BadCase{"\"rope_scaling\": null",
                             R"("rope_scaling": {"rope_type": "magic", "factor": 4})", "yarn"},

@@ -67,11 +67,26 @@ std::ostream& operator<<(std::ostream& out, const Case& c) {
 // Tied and untied heads, biases, one and several files, every dtype and every order of q, k and v.
 std::vector<Case> Cases() {
   std::vector<Case> cases;
-  for (const char* model :
-       {"llama/tied", "llama/bias", "llama/odd_sizes", "llama/bf16", "llama/fp16", "llama/sharded",
-        "families/gptj", "families/mistral", "families/mpt", "families/neox",
-        "families/neox_sequential_full_rotary", "families/qwen2", "coca/llama_norm",
-        "coca/neox_mean", "../../models/folio-tiny"}) {
+  for (const char* model : {"llama/tied",
+                            "llama/bias",
+                            "llama/odd_sizes",
+                            "llama/bf16",
+                            "llama/fp16",
+                            "llama/sharded",
+                            "families/gptj",
+                            "families/mistral",
+                            "families/mpt",
+                            "families/neox",
+                            "families/neox_sequential_full_rotary",
+                            "families/qwen2",
+                            "families/qwen3",
+                            "families/phi3_partial_tied",
+                            "families/mixtral",
+                            "families/mixed_bf16",
+                            "families/mixed_halves",
+                            "coca/llama_norm",
+                            "coca/neox_mean",
+                            "../../models/folio-tiny"}) {
     for (const char* dtype : {"int8", "int4", "bf16"}) cases.push_back({model, dtype, 0});
     cases.push_back({model, "int4", 64});
   }

@@ -63,6 +63,12 @@ std::unique_ptr<Backend> NewTestBackend() {
   return *std::move(backend);
 }
 
+bool TestBackendRuns(const std::string& dir) {
+  const auto config = LoadModelConfig(dir);
+  CheckOk(config.status());
+  return config->shape.num_experts == 0 || NewTestBackend()->mixes_experts();
+}
+
 bool OnTestBackend() { return make_backend != nullptr; }
 
 std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOptions& options) {

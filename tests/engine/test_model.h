@@ -39,6 +39,8 @@ bool OnTestBackend();
 // cut into steps; all of them with FOLIO_TEST_SLOW set (./dev soak).
 bool RunsSlowCases();
 std::unique_ptr<Backend> NewTestBackend();
+// Whether it runs models of the kind that lies in `dir`.
+bool TestBackendRuns(const std::string& dir);
 
 // FOLIO_TEST_ISA, or the best instruction set of this CPU.
 Isa TestIsa();

@@ -9,7 +9,15 @@ from pathlib import Path
 import numpy as np
 from attention import CHUNK, PROMPT, Attention
 from coca_models import write_coca_models
-from decoders import CocaLlama, CocaNeox, LlamaDecoder, MptDecoder
+from decoders import (
+    CocaLlama,
+    CocaNeox,
+    LlamaDecoder,
+    MixtralDecoder,
+    MptDecoder,
+    Phi3Decoder,
+    Qwen3Decoder,
+)
 from safetensors.numpy import save_file
 from schemes import LENGTH
 from strategies import MIN_MARGIN
@@ -95,6 +103,15 @@ def alibi_cases():
         yield strategy, params, "plain", {}
 
 
+# Families that differ from Llama elsewhere than in positions: one way to see keys of each kind.
+FAMILY_ROWS = [
+    ("full", {}, lambda name, p: name == "plain"),
+    ("lm_infinite", {"num_sinks": 5, "window": 40, "distance_limit": 40},
+     lambda name, p: name == "plain"),
+    ("long_heads", LONG_HEADS, lambda name, p: name == "plain"),
+]
+
+
 def pairs(rows):
     for strategy, params, legal in rows:
         for scheme, scheme_params in SCHEMES:
@@ -110,6 +127,9 @@ GROUPS = [
     (["coca/llama_norm"], lambda: pairs(COCA_ROWS), CocaLlama),
     (["coca/neox_raw"], lambda: pairs(COCA_ROWS[:1]), CocaNeox),
     (["coca/neox_mean"], lambda: pairs(COCA_ROWS), CocaNeox),
+    (["families/qwen3"], lambda: pairs(FAMILY_ROWS), Qwen3Decoder),
+    (["families/phi3"], lambda: pairs(FAMILY_ROWS), Phi3Decoder),
+    (["families/mixtral"], lambda: pairs(FAMILY_ROWS), MixtralDecoder),
 ]
 
 

@@ -1,4 +1,5 @@
-"""Whole decoders in float64 numpy that run under an Attention: Llama, MPT, and CoCA's two."""
+"""Whole decoders in float64 numpy that run under an Attention: Llama and those like it, MPT, and
+CoCA's two."""
 
 import json
 import math
@@ -7,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from attention import Attention, Head
 from safetensors.numpy import load_file
-from strategies import Llama
+from strategies import Llama, softmax
 
 
 class LlamaDecoder(Llama):
@@ -22,9 +23,13 @@ class LlamaDecoder(Llama):
             x = x + self.mlp(name, self.norm(f"{name}.post_attention_layernorm", x))
         return self.norm("model.norm", x) @ self.weights.get("lm_head.weight", embedding).T
 
+    def qkv(self, name, x):
+        """q, k and v, each [n, heads, d], before any rotation."""
+        return (self.linear(f"{name}.self_attn.{part}", x).reshape(len(x), -1, self.head_dim)
+                for part in ("q_proj", "k_proj", "v_proj"))
+
     def heads(self, name, layer, x, attention):
-        q, k, v = (self.linear(f"{name}.self_attn.{part}", x).reshape(len(x), -1, self.head_dim)
-                   for part in ("q_proj", "k_proj", "v_proj"))
+        q, k, v = self.qkv(name, x)
         group = q.shape[1] // k.shape[1]
         heads = [Head(np.ascontiguousarray(q[:, h]), k[:, h // group], v[:, h // group], layer)
                  for h in range(q.shape[1])]
@@ -39,6 +44,45 @@ class LlamaDecoder(Llama):
             attention.head_index = h
             outputs.append(attention.attend(head))
         return self.linear(f"{name}.self_attn.o_proj", np.concatenate(outputs, axis=-1))
+
+
+class Qwen3Decoder(LlamaDecoder):
+    """Every head of q and k has an RMS norm."""
+
+    def qkv(self, name, x):
+        q, k, v = super().qkv(name, x)
+        return self.norm(f"{name}.self_attn.q_norm", q), self.norm(f"{name}.self_attn.k_norm", k), v
+
+
+class Phi3Decoder(LlamaDecoder):
+    """q, k, v in one matrix, gate and up in another."""
+
+    def qkv(self, name, x):
+        d = self.head_dim
+        heads, kv = self.config["num_attention_heads"], self.config["num_key_value_heads"]
+        rows = self.linear(f"{name}.self_attn.qkv_proj", x).reshape(len(x), -1, d)
+        return rows[:, :heads], rows[:, heads : heads + kv], rows[:, heads + kv :]
+
+    def mlp(self, name, x):
+        gate, up = np.split(self.linear(f"{name}.mlp.gate_up_proj", x), 2, axis=-1)
+        return self.linear(f"{name}.mlp.down_proj", gate / (1 + np.exp(-gate)) * up)
+
+
+class MixtralDecoder(LlamaDecoder):
+    """Each token's MLP is a mean of its best experts, weighted by the softmax over their scores."""
+
+    def mlp(self, name, x):
+        scores = self.linear(f"{name}.block_sparse_moe.gate", x)
+        rows = []
+        for row, score in zip(x, scores, strict=True):
+            chosen = np.argsort(-score)[: self.config["num_experts_per_tok"]]
+            experts = [self.expert(f"{name}.block_sparse_moe.experts.{e}", row) for e in chosen]
+            rows.append(softmax(score[chosen]) @ np.stack(experts))
+        return np.stack(rows)
+
+    def expert(self, name, x):
+        gate = self.linear(f"{name}.w1", x)
+        return self.linear(f"{name}.w2", gate / (1 + np.exp(-gate)) * self.linear(f"{name}.w3", x))
 
 
 class MptDecoder:

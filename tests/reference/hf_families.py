@@ -34,6 +34,20 @@ MPT = {
     "n_layers": 2, "expansion_ratio": 4, "max_seq_len": 512, "no_bias": True,
     "layer_norm_epsilon": 1e-5, "attn_config": {"alibi": True, "alibi_bias_max": 8},
 }
+QWEN3 = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "head_dim": 16,
+         "use_sliding_window": False}
+PHI3 = LLAMA_LIKE | {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3",
+                     "pad_token_id": None}
+# With 97 tokens the long list counts where the model was pre-trained on 64, the short one on 128.
+PHI3_LISTS = {
+    "short_factor": [1.0, 1.02, 1.05, 1.1, 1.2, 1.3, 1.5, 2.0],
+    "long_factor": [1.0, 1.1, 1.4, 2.1, 3.5, 6.0, 9.0, 14.0],
+}
+MIXTRAL = LLAMA_LIKE | {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "intermediate_size": 40,
+    "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": None,
+    "rope_theta": 1000000.0,
+}
 
 CASES = {
     "mistral": LLAMA_LIKE | {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
@@ -49,6 +63,30 @@ CASES = {
     "mpt": MPT,
     # Not a power of two: the slopes are picked out of those of eight heads.
     "mpt_6_heads": MPT | {"d_model": 48, "n_heads": 6},
+    "mixed_bf16": LLAMA_LIKE | {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2",
+                                "use_sliding_window": False},
+    "mixed_halves": LLAMA_LIKE | {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
+                                  "sliding_window": None},
+    "qwen3": LLAMA_LIKE | QWEN3,
+    "qwen3_tied_bias": LLAMA_LIKE | QWEN3 | {"tie_word_embeddings": True, "attention_bias": True},
+    "phi3": PHI3,
+    "phi3_long": PHI3 | {"hidden_size": 64, "original_max_position_embeddings": 64,
+                         "rope_scaling": {"type": "longrope"} | PHI3_LISTS},
+    "phi3_short": PHI3 | {"hidden_size": 64, "original_max_position_embeddings": 128,
+                          "rope_scaling": {"type": "longrope"} | PHI3_LISTS},
+    # As Phi-4-mini has it: a part of each head is rotated, and the head is the embedding.
+    "phi3_partial_tied": PHI3 | {"hidden_size": 64, "partial_rotary_factor": 0.75,
+                                 "tie_word_embeddings": True},
+    "mixtral": MIXTRAL,
+    "mixtral_3_of_4": MIXTRAL | {"num_hidden_layers": 1, "num_local_experts": 4,
+                                 "num_experts_per_tok": 3, "sliding_window": 4096},
+}
+
+# Dtypes of the tensors whose name has such a part, the first that fits; others are float32.
+DTYPES = {
+    "mixed_bf16": {"norm": torch.float32, ".weight": torch.bfloat16},
+    "mixed_halves": {"layernorm": torch.float32, "self_attn": torch.float16,
+                     "mlp": torch.bfloat16},
 }
 
 
@@ -67,6 +105,14 @@ def random_weights(model, seed: int) -> dict[str, torch.Tensor]:
     return weights
 
 
+def stored(case: str, name: str, value: torch.Tensor) -> torch.Tensor:
+    """The tensor in the dtype that the file of a case has it in."""
+    for part, dtype in DTYPES.get(case, {}).items():
+        if part in name:
+            return value.to(dtype)
+    return value
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="folder for the cases, e.g. tests/golden/families")
@@ -82,6 +128,7 @@ def main() -> None:
         config = AutoConfig.for_model(**json.loads(json.dumps(fields)))
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
         weights = random_weights(model, seed=3000 + case_idx)
+        weights = {name: stored(case, name, value) for name, value in weights.items()}
         model.load_state_dict(weights, strict=False)
         model.tie_weights()
         write_checkpoint(directory, fields, weights, num_shards=1)

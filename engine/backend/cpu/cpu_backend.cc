@@ -12,6 +12,7 @@
 #include "engine/backend/cpu/chunk_summary.h"
 #include "engine/backend/cpu/cpu_attention.h"
 #include "engine/backend/cpu/cpu_matrix.h"
+#include "engine/backend/cpu/expert_rows.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kv_writer.h"
 #include "engine/backend/cpu/rope_tables.h"
@@ -95,10 +96,14 @@ class CpuBackend final : public Backend {
   void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) override;
   void MatMul(const PackedMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
               Output output, float* y) override;
+  void NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
+                 int64_t row_stride, float* x) override;
   void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
                  double eps, int num_rows, float* out) override;
   void SwiGlu(const float* gate_up, int num_rows, int width, float* out) override;
   void Gelu(GeluForm form, int num_rows, int width, float* x) override;
+  bool mixes_experts() const override { return true; }
+  void MixExperts(const ExpertMix& mix, float* out) override;
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override;
   void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) override;
   void Attend(const StepBatch& batch, int layer, const float* qkv, float* out) override;
@@ -124,6 +129,7 @@ class CpuBackend final : public Backend {
   std::vector<ScratchMemory> scratch_;  // by thread
   std::vector<Sampler> samplers_;       // one per thread
   std::vector<Sample> samples_;
+  ExpertRows expert_rows_;
   std::unique_ptr<AttentionState> attention_;
 };
 
@@ -188,6 +194,17 @@ void CpuBackend::RmsNorm(const float* x, std::span<const float> weight, double e
   ForRows(num_rows, [&](int row) {
     kernels_.rms_norm(x + row * width, weight.data(), eps, static_cast<int>(width),
                       out + row * width);
+  });
+}
+
+void CpuBackend::NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
+                           int64_t row_stride, float* x) {
+  const int width = static_cast<int>(weight.size());
+  ForRows(num_rows, [&](int row) {
+    for (int head = 0; head < num_heads; ++head) {
+      float* const at = x + row * row_stride + int64_t{head} * width;
+      kernels_.rms_norm(at, weight.data(), eps, width, at);
+    }
   });
 }
 
@@ -283,6 +300,30 @@ CpuBackend::MatMulShare CpuBackend::ShareOf(const CpuMatrix& matrix, int num_row
   if (rows > 0) return {std::min(rows, num_rows), by_threads};
   const int64_t by_cache = kernels_.panel_bytes_at_once / matrix.panel_bytes();
   return {num_rows, std::clamp<int64_t>(by_cache, 1, by_threads)};
+}
+
+// Experts in ascending order, so that a row's sum does not depend on the rows beside it.
+void CpuBackend::MixExperts(const ExpertMix& mix, float* out) {
+  const int num_experts = static_cast<int>(mix.experts.size());
+  expert_rows_.Choose(mix.scores, mix.num_rows, num_experts, mix.num_chosen);
+  for (int e = 0; e < num_experts; ++e) {
+    const std::span<const ExpertRows::Entry> entries = expert_rows_.of(e);
+    if (entries.empty()) continue;
+    const auto& [up, down] = mix.experts[e];
+    const int num_rows = static_cast<int>(entries.size());
+    const int64_t hidden = up->cols();
+    ForRows(num_rows, [&](int i) {
+      std::copy_n(mix.x + entries[i].row * hidden, hidden, mix.inputs + i * hidden);
+    });
+    MatMul(*up, mix.inputs, num_rows, {}, Output::kStore, mix.up);
+    SwiGlu(mix.up, num_rows, static_cast<int>(down->cols()), mix.activated);
+    MatMul(*down, mix.activated, num_rows, {}, Output::kStore, mix.outputs);
+    ForRows(num_rows, [&](int i) {
+      const float* from = mix.outputs + i * hidden;
+      float* to = out + entries[i].row * hidden;
+      for (int64_t d = 0; d < hidden; ++d) to[d] += entries[i].weight * from[d];
+    });
+  }
 }
 
 RopeTables* CpuBackend::GrownTables(const SequenceSlice& slice, const Rotary& rotary) {

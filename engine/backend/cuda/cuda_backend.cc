@@ -87,6 +87,8 @@ class CudaBackend final : public Backend, public VerbTimer {
   void Embed(const StepBatch& batch, const PackedMatrix& table, float* out) override;
   void RmsNorm(const float* x, std::span<const float> weight, double eps, int num_rows,
                float* out) override;
+  void NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
+                 int64_t row_stride, float* x) override;
   void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
                  double eps, int num_rows, float* out) override;
   void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) override;
@@ -286,6 +288,14 @@ void CudaBackend::RmsNorm(const float* x, std::span<const float> weight, double 
   const int width = static_cast<int>(weight.size());
   cuda::RmsNorm(stream(), x, weight.data(), static_cast<float>(eps), num_rows, width, out,
                 operands_.TwinOf(out, num_rows, width));
+  Check();
+}
+
+// No product reads heads of q and k, so there is no twin.
+void CudaBackend::NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
+                            int64_t row_stride, float* x) {
+  cuda::NormHeads(stream(), weight.data(), static_cast<float>(eps), num_rows, num_heads,
+                  static_cast<int>(weight.size()), row_stride, x);
   Check();
 }
 

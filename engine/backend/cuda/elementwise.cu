@@ -91,6 +91,20 @@ FOLIO_KERNEL void __launch_bounds__(1024)
   }
 }
 
+// blockIdx.x is row * num_heads + head; a head is shorter than a block has threads, or as long.
+FOLIO_KERNEL void NormHeadsKernel(const float* weight, float eps, int num_heads, int width,
+                                  int64_t row_stride, float* x) {
+  BeginKernel();
+  float* scratch = DynamicShared<float>();
+  const int row = static_cast<int>(blockIdx.x) / num_heads;
+  const int head = static_cast<int>(blockIdx.x) % num_heads;
+  const int d = threadIdx.x;
+  float* const at = x + row * row_stride + int64_t{head} * width + d;
+  const float value = d < width ? *at : 0.0f;
+  const float squares = BlockSum(value * value, scratch);
+  if (d < width) *at = value / sqrtf(squares / static_cast<float>(width) + eps) * weight[d];
+}
+
 template <int kN>
 FOLIO_KERNEL void __launch_bounds__(1024)
     LayerNormKernel(const float* x, const float* weight, const float* bias, float eps, int width,
@@ -202,6 +216,13 @@ void RmsNorm(Stream stream, const float* x, const float* weight, float eps, int 
     Launch(RmsNormKernel<kN>, Rows(num_rows), NormThreads(width), kScratchBytes, stream, x, weight,
            eps, width, out, twin);
   });
+}
+
+void NormHeads(Stream stream, const float* weight, float eps, int num_rows, int num_heads,
+               int width, int64_t row_stride, float* x) {
+  const int threads = (width + kWarp - 1) / kWarp * kWarp;
+  Launch(NormHeadsKernel, Rows(num_rows * num_heads), threads, kScratchBytes, stream, weight, eps,
+         num_heads, width, row_stride, x);
 }
 
 void LayerNorm(Stream stream, const float* x, const float* weight, const float* bias, float eps,

@@ -27,6 +27,10 @@ void RmsNorm(Stream stream, const float* x, const float* weight, float eps, int 
              float* out, Twin twin);
 void LayerNorm(Stream stream, const float* x, const float* weight, const float* bias, float eps,
                int num_rows, int width, float* out, Twin twin);
+// RMS norms of num_heads pieces of each row, of `width` numbers, in place: 8 bytes and 4 FLOPs per
+// element.
+void NormHeads(Stream stream, const float* weight, float eps, int num_rows, int num_heads,
+               int width, int64_t row_stride, float* x);
 //   gate_up [num_rows, 2 width], out [num_rows, width]; 12 bytes (a twin: 2 more), 4 FLOPs per
 //   output
 void SwiGlu(Stream stream, const float* gate_up, int num_rows, int width, float* out, Twin twin);
