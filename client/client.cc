@@ -113,6 +113,38 @@ absl::Status Client::Generate(const v1::GenerateRequest& request, const CallOpti
   return absl::OkStatus();
 }
 
+absl::Status Client::AskMany(const v1::AskManyRequest& request, const CallOptions& options,
+                             absl::FunctionRef<void(const v1::AskManyEvent&)> on_event) {
+  grpc::ClientContext context;
+  SetDeadline(options.timeout, &context);
+  NameDocument(request.shared().document().document_id(), &context);
+  const std::stop_callback stop_call(options.cancel, [&context] { context.TryCancel(); });
+  const auto stream = stubs_->inference->AskMany(&context, request);
+  const size_t num_answers =
+      static_cast<size_t>(request.questions_size()) * std::max(1u, request.answers_per_question());
+  v1::AskManyEvent event;
+  std::map<std::pair<uint32_t, uint32_t>, uint64_t> next_sequences;
+  size_t num_ended = 0;
+  absl::Status lost;
+  while (stream->Read(&event)) {
+    if (!lost.ok()) continue;
+    uint64_t& next = next_sequences[{event.question(), event.answer()}];
+    if (event.has_event() && event.event().sequence() != next++) {
+      lost = absl::DataLossError(absl::StrCat("the stream lost events of question ",
+                                              event.question(), ", answer ", event.answer()));
+      context.TryCancel();
+      continue;
+    }
+    if (event.has_failed() || event.event().has_completed()) ++num_ended;
+    on_event(event);
+  }
+  const grpc::Status status = stream->Finish();
+  if (!lost.ok()) return lost;
+  if (!status.ok()) return FromGrpcStatus(status);
+  if (num_ended < num_answers) return absl::DataLossError("the stream ended without all answers");
+  return absl::OkStatus();
+}
+
 absl::Status Client::Score(const v1::ScoreHeader& header, NextPart next_part,
                            const CallOptions& options,
                            absl::FunctionRef<void(const v1::ScoreEvent&)> on_event) {

@@ -65,6 +65,12 @@ class Client {
   absl::Status Generate(const v1::GenerateRequest& request, const CallOptions& options,
                         absl::FunctionRef<void(const v1::GenerateEvent&)> on_event);
 
+  // Runs several requests at once. `on_event` is called on this thread with the events of all
+  // answers, those of each in the order of the server. OK means that each answer was seen to its
+  // end, `failed` or Completed. Errors: as Generate.
+  absl::Status AskMany(const v1::AskManyRequest& request, const CallOptions& options,
+                       absl::FunctionRef<void(const v1::AskManyEvent&)> on_event);
+
   // Scores a text of any length. `next_part` gives the parts, at most 1 MiB of text or token ids
   // each, and nullopt at the end; it is called on this thread, as fast as the server scores.
   // `on_event` is called on another thread, one call at a time, all of them before the return. OK

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/answer_call.h"
 #include "server/document_calls.h"
 #include "server/estimate_call.h"
-#include "server/generate_call.h"
 #include "server/methods.h"
 #include "server/request_mapping.h"
 #include "server/score_call.h"
@@ -154,6 +154,9 @@ InferenceService::InferenceService(ServiceContext* context) {
   MarkMethodCallback(
       IndexOf("folio.v1.Inference.Generate"),
       ServerStreamingMethod<GenerateCall, v1::GenerateRequest, v1::GenerateEvent>(context));
+  MarkMethodCallback(
+      IndexOf("folio.v1.Inference.AskMany"),
+      ServerStreamingMethod<AskManyCall, v1::AskManyRequest, v1::AskManyEvent>(context));
   MarkMethodCallback(IndexOf("folio.v1.Inference.Score"),
                      BidiMethod<ScoreCall, v1::ScoreRequest, v1::ScoreEvent>(context));
   MarkMethodCallback(IndexOf("folio.v1.Inference.Estimate"),

@@ -116,6 +116,16 @@ grpc::Status BadField(const std::string& field, const std::string& description) 
   return BadFields({{field, description}});
 }
 
+grpc::Status WithPrefix(const std::string& prefix, const grpc::Status& status) {
+  std::string message = absl::StrCat(prefix, status.error_message());
+  google::rpc::Status packed;
+  if (status.error_details().empty() || !packed.ParseFromString(status.error_details())) {
+    return grpc::Status(status.error_code(), std::move(message));
+  }
+  packed.set_message(message);
+  return grpc::Status(status.error_code(), std::move(message), packed.SerializeAsString());
+}
+
 const char* CodeName(grpc::StatusCode code) {
   static constexpr const char* kNames[] = {"OK",
                                            "CANCELLED",

@@ -52,6 +52,9 @@ grpc::Status BadFields(const FieldViolations& violations);
 // Of one field.
 grpc::Status BadField(const std::string& field, const std::string& description);
 
+// The status with `prefix` in front of its message, in its details, too.
+grpc::Status WithPrefix(const std::string& prefix, const grpc::Status& status);
+
 // OK, CANCELLED, ...: for logs and metrics.
 const char* CodeName(grpc::StatusCode code);
 

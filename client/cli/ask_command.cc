@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/cli/attention_flags.h"
 #include "client/cli/command.h"
@@ -22,7 +26,8 @@ namespace {
 
 struct AskFlags {
   std::string document;
-  std::string question;
+  std::vector<std::string> questions;
+  uint32_t answers = 1;
   AttentionFlags attention;
   FormatFlags format;
   SamplingFlags sampling;
@@ -109,18 +114,24 @@ absl::StatusOr<std::string> UploadText(const client::DocumentSource& source, con
   return document->document_id();
 }
 
+bool AsksMany(const AskFlags& flags) { return flags.questions.size() > 1 || flags.answers > 1; }
+
+// Of --question.
+std::string TextOf(const std::string& question, Invocation& invocation) {
+  if (question != "-") return question;
+  return std::string(std::istreambuf_iterator<char>(invocation.console.in), {});
+}
+
 v1::GenerateRequest MakeRequest(const AskFlags& flags, const Attention& attention,
                                 Invocation& invocation) {
-  std::string question = flags.question;
-  if (question == "-") {
-    question.assign(std::istreambuf_iterator<char>(invocation.console.in), {});
-  }
   v1::GenerateRequest request;
+  const std::string question = TextOf(flags.questions.front(), invocation);
   if (flags.document.empty()) {
-    request.set_prompt(question);
+    if (!AsksMany(flags)) request.set_prompt(question);
     if (flags.format.system.has_value()) request.set_system(*flags.format.system);
   } else {
-    request.mutable_document()->set_text(question);
+    request.mutable_document();
+    if (!AsksMany(flags)) request.mutable_document()->set_text(question);
   }
   request.set_format(flags.format.format);
   SetAttention(attention, &request);
@@ -129,10 +140,33 @@ v1::GenerateRequest MakeRequest(const AskFlags& flags, const Attention& attentio
   return request;
 }
 
+// All questions in one call; each answer is printed when it is complete.
+absl::Status AskAll(const AskFlags& flags, const client::CallOptions& options,
+                    client::Client& client, const v1::GenerateRequest& shared,
+                    Invocation& invocation) {
+  v1::AskManyRequest request;
+  *request.mutable_shared() = shared;
+  for (const std::string& question : flags.questions) request.add_questions()->set_text(question);
+  request.set_answers_per_question(flags.answers);
+  std::map<std::pair<uint32_t, uint32_t>, std::string> texts;
+  std::ostream& out = invocation.console.out;
+  return client.AskMany(request, options, [&](const v1::AskManyEvent& event) {
+    if (invocation.json) return WriteJsonLine(out, event);
+    const std::pair<uint32_t, uint32_t> place = {event.question(), event.answer()};
+    texts[place] += event.event().delta().text();
+    if (!event.has_failed() && !event.event().has_completed()) return;
+    out << flags.questions[event.question()] << "\n"
+        << (event.has_failed() ? "(failed: " + event.failed().message() + ")" : texts[place])
+        << "\n"
+        << std::endl;
+  });
+}
+
 absl::Status AskOnce(const AskFlags& flags, client::Client& client,
                      const v1::GenerateRequest& request, Invocation& invocation) {
   client::CallOptions options{.cancel = invocation.cancel};
   if (flags.timeout_seconds) options.timeout = absl::Seconds(*flags.timeout_seconds);
+  if (AsksMany(flags)) return AskAll(flags, options, client, request, invocation);
   AnswerView view(invocation);
   absl::Status status = client.Generate(
       request, options, [&view](const v1::GenerateEvent& event) { view.OnEvent(event); });
@@ -159,8 +193,12 @@ absl::Status AskText(const AskFlags& flags, const Attention& attention, client::
 absl::Status Ask(const AskFlags& flags, Invocation& invocation) {
   const auto attention = ParseAttention(flags.attention);
   if (!attention.ok()) return attention.status();
-  if (flags.document == "-" && flags.question == "-") {
+  const auto of_stdin = std::count(flags.questions.begin(), flags.questions.end(), "-");
+  if (flags.document == "-" && of_stdin > 0) {
     return absl::InvalidArgumentError("--document and --question cannot both be read from stdin");
+  }
+  if (of_stdin > 0 && AsksMany(flags)) {
+    return absl::InvalidArgumentError("of several questions none can be read from stdin");
   }
   v1::GenerateRequest request = MakeRequest(flags, *attention, invocation);
   std::unique_ptr<client::DocumentSource> source;
@@ -189,8 +227,12 @@ Command AddAskCommand(CLI::App& root) {
   app->add_option(
       "--document", flags->document,
       "A file or - for stdin, uploaded unless the server has it; or the id of a document");
-  app->add_option("--question", flags->question, "The question, or - to read it from stdin")
-      ->required();
+  app->add_option("--question", flags->questions,
+                  "The question, or - to read it from stdin; several are asked in one call")
+      ->required()
+      ->allow_extra_args(false);
+  app->add_option("--answers", flags->answers, "Answers to each question")
+      ->check(CLI::Range(1, 128));
   app->add_option("--timeout", flags->timeout_seconds, "Seconds for the answer")
       ->check(CLI::PositiveNumber);
   app->add_option("--evidence", flags->evidence_spans,

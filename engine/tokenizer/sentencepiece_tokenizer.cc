@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/input_file.h"
 #include "engine/base/status_macros.h"
+#include "engine/tokenizer/utf8.h"
 
 namespace folio {
 namespace {
@@ -73,6 +74,10 @@ void SentencePieceTokenizer::AddSpecialTokens(const TokenizerConfig& config, int
       special_tokens_.push_back(token);
       if (token.id >= vocab_size()) pieces_.resize(token.id + 1, {PieceKind::kControl, "", ""});
       pieces_[token.id].name = token.name;
+    } else if (pieces_[token.id].name == token.name) {
+      special_tokens_.push_back(token);
+      pieces_[token.id] = {PieceKind::kControl, token.name, ""};
+      user_defined_.push_back(token.name);
     }
     if (token.name == config.eos_token) eos_id_ = token.id;
   }
@@ -87,6 +92,23 @@ absl::Status SentencePieceTokenizer::AppendTokens(std::string_view text, TextSta
     const bool with_space = takes_space && processor_->traits().adds_dummy_prefix;
     return bpe_->Encode(text, with_space, interrupt, ids);
   }
+  // Cut behind its first character, the name of a special token is text.
+  size_t begin = 0;
+  for (size_t at = 0; at < text.size() && !user_defined_.empty(); ++at) {
+    const bool is_special =
+        std::any_of(user_defined_.begin(), user_defined_.end(),
+                    [&](const std::string& name) { return text.substr(at).starts_with(name); });
+    if (!is_special) continue;
+    const size_t cut = at + Utf8Length(text[at]);
+    FOLIO_RETURN_IF_ERROR(
+        AppendByLibrary(text.substr(begin, cut - begin), takes_space && begin == 0, ids));
+    begin = cut;
+  }
+  return AppendByLibrary(text.substr(begin), takes_space && begin == 0, ids);
+}
+
+absl::Status SentencePieceTokenizer::AppendByLibrary(std::string_view text, bool takes_space,
+                                                     std::vector<int32_t>* ids) const {
   std::vector<int32_t> by_library;
   std::string error;
   if (!processor_->Encode(text, &by_library, &error)) {
@@ -123,7 +145,8 @@ absl::StatusOr<std::string> SentencePieceTokenizer::Decode(std::span<const int32
   }
   std::vector<int32_t> known;
   for (const int32_t id : ids) {
-    if (static_cast<size_t>(id) < processor_->pieces().size()) known.push_back(id);
+    const bool is_there = static_cast<size_t>(id) < processor_->pieces().size();
+    if (is_there && pieces_[id].kind == processor_->pieces()[id].kind) known.push_back(id);
   }
   std::string text;
   std::string error;

@@ -131,6 +131,30 @@ TEST(SentencePieceTokenizer, KnowsItsVocabulary) {
   EXPECT_EQ(tokenizer->leading_space(), Tokenizer::LeadingSpace::kFirstDropped);
 }
 
+// Gemma has the marks of its turns as pieces that its library finds in any text.
+TEST(SentencePieceTokenizer, UserDefinedPiecesThatAreSpecialAreNotFoundInTexts) {
+  SpmModelBuilder builder;
+  builder.add_dummy_prefix = false;
+  builder.AddMerge("▁").AddCharacters("abc<>");
+  builder.Add("<a>", 0, SpmModelBuilder::kUserDefined);
+  builder.Add("bc", 0, SpmModelBuilder::kUserDefined);
+  const int32_t special = 9;
+  const auto plain = *SentencePieceTokenizer::FromBytes("test", builder.Build(), 100);
+  EXPECT_EQ(*plain->Encode("a<a>b"), (Ids{4, special, 5}));
+  TokenizerConfig config;
+  config.special_tokens = {{"<a>", special, false, true}, {"<new>", 40}};
+  config.eos_token = "<new>";
+  const auto tokenizer = *SentencePieceTokenizer::FromBytes("test", builder.Build(), 100, config);
+  EXPECT_EQ(*tokenizer->Encode("a<a>b"), (Ids{4, 7, 4, 8, 5}));
+  EXPECT_EQ(*tokenizer->Encode("<a><a>bc"), (Ids{7, 4, 8, 7, 4, 8, 10}));
+  EXPECT_EQ(*tokenizer->Decode({{4, special, 40, 5}}), "ab");
+  EXPECT_EQ(tokenizer->eos_id(), 40);
+  EXPECT_EQ(tokenizer->vocab_size(), 41);
+  const std::vector<SpecialToken> expected = {
+      {"<s>", 1}, {"</s>", 2}, {"<a>", special, false, true}, {"<new>", 40}};
+  EXPECT_EQ(tokenizer->special_tokens(), expected);
+}
+
 TEST(SentencePieceTokenizer, RefusesBadFiles) {
   const ScratchDir dir;
   const auto code = [](const std::string& path, int vocab) {

@@ -87,7 +87,7 @@ RequestId FakeEngine::Add(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
 absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
   MutexLock lock(&mu_);
   FOLIO_RETURN_IF_ERROR(CheckServing());
-  FOLIO_RETURN_IF_ERROR(submit_status_);
+  if (!submit_status_.ok() && num_before_refusal_-- <= 0) return submit_status_;
   FOLIO_RETURN_IF_ERROR(CheckRequest(spec, info_.shape.vocab_size));
   if (spec.document.has_value()) {
     FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(*spec.document));
@@ -339,9 +339,10 @@ void FakeEngine::set_stats(const EngineStats& stats) {
   stats_ = stats;
 }
 
-void FakeEngine::RefuseSubmit(absl::Status status) {
+void FakeEngine::RefuseSubmitAfter(int count, absl::Status status) {
   MutexLock lock(&mu_);
   submit_status_ = std::move(status);
+  num_before_refusal_ = count;
 }
 
 void FakeEngine::RefuseDocumentSizes(absl::Status status) {

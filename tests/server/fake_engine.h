@@ -80,7 +80,9 @@ class FakeEngine final : public Engine {
 
   // For the test.
   void set_stats(const EngineStats& stats);
-  void RefuseSubmit(absl::Status status);
+  void RefuseSubmit(absl::Status status) { RefuseSubmitAfter(0, std::move(status)); }
+  // So many are taken first.
+  void RefuseSubmitAfter(int count, absl::Status status);
   void RefuseDocumentSizes(absl::Status status);
   // What SaveDocument gives: bytes on disk, or why there are none; nullopt: it does not end.
   void SaveDocuments(std::optional<absl::StatusOr<int64_t>> stored_bytes);
@@ -152,6 +154,7 @@ class FakeEngine final : public Engine {
   std::map<uint64_t, Document> documents_ FOLIO_GUARDED_BY(mu_);  // by incarnation
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
+  int num_before_refusal_ FOLIO_GUARDED_BY(mu_) = 0;
   absl::Status size_status_ FOLIO_GUARDED_BY(mu_);
   bool stores_ FOLIO_GUARDED_BY(mu_) = false;
   int num_saves_ FOLIO_GUARDED_BY(mu_) = 0;

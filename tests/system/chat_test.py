@@ -62,6 +62,27 @@ class ChatTest(unittest.TestCase):
                 self.assertGreater(int(self.accepted(server)["prompt_tokens"]),
                                    int(self.accepted(server, "--format", "raw")["prompt_tokens"]))
 
+    def test_many_questions_are_answered_as_each_alone(self):
+        questions = ("What came to pass?", "Who came?", "When?")
+        with RunningServer(BIN, self.model("chatml"), "--kv-bytes=50000000") as server:
+            alone = {}
+            for question in questions:
+                result = server.folio("--json", "ask", "--document", self.text, "--question", question,
+                                      "--max-new-tokens", 8)
+                events = [json.loads(line) for line in result.stdout.splitlines()]
+                alone[question] = [t for e in events if "delta" in e for t in e["delta"]["token_ids"]]
+            asked = [arg for question in questions for arg in ("--question", question)]
+            result = server.folio("--json", "ask", "--document", self.text, *asked, "--answers", 2, "--max-new-tokens", 8)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            events = [json.loads(line) for line in result.stdout.splitlines()]
+            for number, question in enumerate(questions):
+                for answer in range(2):
+                    own = [e["event"] for e in events if "event" in e and e["question"] == number and e["answer"] == answer]
+                    self.assertEqual([t for e in own if "delta" in e for t in e["delta"]["token_ids"]], alone[question])
+                    self.assertIn("completed", own[-1])
+            shown = server.folio("ask", "--document", self.text, *asked, "--max-new-tokens", 8).stdout
+            self.assertTrue(all(question in shown for question in questions), shown)
+
     def test_evidence_quotes_the_uploaded_bytes_whatever_is_in_front_of_them(self):
         for chat_format in ("chatml", "llama2"):
             with RunningServer(BIN, self.model(chat_format), "--kv-bytes=50000000", "--page-tokens=16") as server:
