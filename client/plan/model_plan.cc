@@ -65,6 +65,9 @@ void Recommend(const ModelConfig& config, const PlanRequest& request, ModelPlan*
   } else if (config.positions == PositionKind::kRope && fits("long_heads")) {
     plan->strategy = "long_heads";
     plan->reason = "positions stay inside the trained length and any part of the text can be found";
+  } else if (config.positions == PositionKind::kByLayer) {
+    plan->strategy = "full";
+    plan->reason = "layers have windows of their own, which full attention alone keeps";
   } else if (config.positions == PositionKind::kCocaSlack) {
     plan->strategy = "full";
     plan->reason =
@@ -111,7 +114,9 @@ ModelPlan PlanModel(const ModelConfig& config, const PlanRequest& request) {
   const auto target = static_cast<double>(request.target_tokens);
   ModelPlan plan;
   plan.rotary_dim = rope.rotary_dim;
-  if (config.positions == PositionKind::kRope && length > 6.2832) {
+  const bool rotary =
+      config.positions == PositionKind::kRope || config.positions == PositionKind::kByLayer;
+  if (rotary && length > 6.2832) {
     plan.critical_dimension = CriticalDimension(rope.rotary_dim, rope.base, length);
     plan.max_extrapolation =
         MaxExtrapolationLength(rope.rotary_dim, rope.base, length, rope.base, length);

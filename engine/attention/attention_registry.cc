@@ -59,12 +59,16 @@ std::optional<std::string> WhyIllegal(const AttentionStrategy& strategy, Positio
   if (kind == PositionKind::kAlibi && column != PositionColumn::kPlain) {
     return "an ALiBi model has no rotary positions to scale";
   }
+  if (kind == PositionKind::kByLayer && column != PositionColumn::kPlain) {
+    return "layers of this model are rotated each in their way, which no scheme but its own knows";
+  }
   const bool coca = kind == PositionKind::kCocaSlack || kind == PositionKind::kCocaStrict;
   if (coca && column == PositionColumn::kEntropy) {
     return "entropy scaling was never published for CoCA models";
   }
   const char* of_kind = nullptr;
   if (kind == PositionKind::kAlibi) of_kind = row.alibi;
+  if (kind == PositionKind::kByLayer) of_kind = row.by_layer;
   if (kind == PositionKind::kCocaStrict) of_kind = row.coca_strict;
   if (kind == PositionKind::kCocaSlack) of_kind = row.coca_slack;
   if (of_kind != nullptr) return of_kind;

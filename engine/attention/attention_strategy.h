@@ -28,6 +28,9 @@ struct LegalRow {
   const char* alibi = nullptr;
   const char* coca_strict = nullptr;
   const char* coca_slack = nullptr;
+  // A strategy keeps the windows that layers have of their own only if it says so.
+  const char* by_layer =
+      "layers of this model see windows of their own, which full and truncation alone keep";
 };
 
 // A long-context method as data: turns parameters into an AttentionPlan and nothing else.

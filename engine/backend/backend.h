@@ -15,6 +15,7 @@
 #include "engine/types/attention_plan.h"
 #include "engine/types/host_tier.h"
 #include "engine/types/kv_types.h"
+#include "engine/types/layer_views.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/position.h"
 #include "engine/types/slice_source.h"
@@ -62,6 +63,8 @@ struct AttentionSetup {
   std::vector<float> alibi_slopes;
   // CoCA; the geometry then has paired_keys.
   CocaQuery coca_query = CocaQuery::kNone;
+  // Not the default only where the backend has_layer_views().
+  LayerViews views = {};
   // Upper bounds of rows in one step, and of those whose logits are wanted, for workspace.
   int max_step_rows = 0;
   int max_logit_rows = 0;
@@ -221,6 +224,23 @@ class Backend {
   //   experts e that score best in row i, p their softmax; ties: the smaller index
   // (Jiang et al. 2024, Mixtral of Experts, section 2). Other experts are not read.
   virtual void MixExperts(const ExpertMix& /*mix*/, float* /*out*/) {}
+
+  // Whether there are AttentionSetup::views and the verbs up to SoftCap; without them no model that
+  // needs them is loaded.
+  virtual bool has_layer_views() const { return false; }
+
+  //   out[i] += RmsNorm(x[i])           x, out [num_rows, width]; x is overwritten
+  virtual void AddRmsNorm(float* /*x*/, std::span<const float> /*weight*/, double /*eps*/,
+                          int /*num_rows*/, float* /*out*/) {}
+
+  //   out [num_rows, width] = gelu_tanh(gate) * up      gate_up [num_rows, 2 * width], gate first
+  virtual void GeGlu(const float* /*gate_up*/, int /*num_rows*/, int /*width*/, float* /*out*/) {}
+
+  //   x = factor * x
+  virtual void Scale(float /*factor*/, int64_t /*count*/, float* /*x*/) {}
+
+  //   x = cap * tanh(x / cap)
+  virtual void SoftCap(float /*cap*/, int64_t /*count*/, float* /*x*/) {}
 
   // Stores keys (page-rotated) and values of every row, and un-rotated copies of the sinks.
   //   qkv [batch.num_rows, (num_heads + 2 num_kv_heads) * head_dim]   q, then k, then v; not

@@ -61,6 +61,38 @@ constexpr TensorNames kMixtralTensors = [] {
   return names;
 }();
 
+constexpr ConfigKeys kGemmaKeys = [] {
+  ConfigKeys keys = kLlamaKeys;
+  keys.activation = "hidden_activation";
+  return keys;
+}();
+
+constexpr TensorNames kGemma2Tensors = [] {
+  TensorNames names = kLlamaTensors;
+  names.attention_post_norm = "post_attention_layernorm";
+  names.mlp_norm = "pre_feedforward_layernorm";
+  names.mlp_post_norm = "post_feedforward_layernorm";
+  return names;
+}();
+
+constexpr TensorNames kGemma3Tensors = [] {
+  TensorNames names = kGemma2Tensors;
+  names.q_norm = "self_attn.q_norm";
+  names.k_norm = "self_attn.k_norm";
+  return names;
+}();
+
+constexpr Style kGemmaStyle = {.mlp = Style::Mlp::kGeGluTanh,
+                               .weights_from_one = true,
+                               .post_norms = true,
+                               .scaled_embedding = true};
+
+constexpr Style kGemma3Style = [] {
+  Style style = kGemmaStyle;
+  style.head_norms = true;
+  return style;
+}();
+
 constexpr Family kFamilies[] = {
     {
         .architecture = "LlamaForCausalLM",
@@ -134,6 +166,35 @@ constexpr Family kFamilies[] = {
         .default_eos = 2,
         .windowed = true,
         .default_rope_base = 1e6,
+    },
+    {
+        .architecture = "Gemma2ForCausalLM",
+        .model_type = "gemma2",
+        .keys = kGemmaKeys,
+        .tensors = kGemma2Tensors,
+        .style = kGemmaStyle,
+        .known_activation = "gelu_pytorch_tanh",
+        .default_norm_eps = 1e-6,
+        .default_bos = 2,
+        .default_eos = 1,
+        .default_head_dim = 256,
+        .full_layer_period = 2,
+        .tied = true,
+    },
+    {
+        .architecture = "Gemma3ForCausalLM",
+        .model_type = "gemma3_text",
+        .keys = kGemmaKeys,
+        .tensors = kGemma3Tensors,
+        .style = kGemma3Style,
+        .known_activation = "gelu_pytorch_tanh",
+        .default_norm_eps = 1e-6,
+        .default_bos = 2,
+        .default_eos = 1,
+        .default_head_dim = 256,
+        .default_rope_base = 1e6,
+        .full_layer_period = 6,
+        .tied = true,
     },
     {
         .architecture = "GPTJForCausalLM",
@@ -248,6 +309,7 @@ constexpr Family kFamilies[] = {
         .default_norm_eps = 1e-5,
         .default_bos = -1,
         .default_eos = -1,
+        .tied = true,
     },
 };
 
@@ -266,11 +328,8 @@ const Family* FindFamily(const std::string& architecture) {
 }
 
 std::string MissingFor(const std::string& architecture) {
-  if (architecture == "Gemma2ForCausalLM") {
-    return "soft-capped attention scores and logits, and windows that differ by layer";
-  }
-  if (architecture == "Gemma3ForCausalLM" || architecture == "Gemma3ForConditionalGeneration") {
-    return "windows and rotary bases that differ by layer";
+  if (architecture == "Gemma3ForConditionalGeneration") {
+    return "images; known of it: Gemma3ForCausalLM, its text model alone";
   }
   return "";
 }

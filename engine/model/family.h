@@ -9,7 +9,7 @@ namespace folio {
 // How the layers of a decoder are put together.
 struct DecoderStyle {
   enum class Norm : unsigned char { kRms, kLayer };
-  enum class Mlp : unsigned char { kSwiGlu, kGeluTanh, kGeluErf };
+  enum class Mlp : unsigned char { kSwiGlu, kGeGluTanh, kGeluTanh, kGeluErf };
   enum class Residual : unsigned char {
     kSequential,          // x + attention(norm(x)), then x + mlp(norm(x))
     kParallel,            // x + attention(norm_1(x)) + mlp(norm_2(x))
@@ -29,13 +29,23 @@ struct DecoderStyle {
   QkvLayout qkv_layout = QkvLayout::kSeparate;
   // Every head of q and of k has an RMS norm, before it is turned.
   bool head_norms = false;
-  // Gate and up of a SwiGLU MLP are one tensor, called `up`, gate first.
+  // RMS norms multiply by 1 + weight, which is what the engine keeps.
+  bool weights_from_one = false;
+  // What attention and MLP give has a norm of its own before it is added.
+  bool post_norms = false;
+  // Embeddings are multiplied by sqrt(hidden_size).
+  bool scaled_embedding = false;
+  // logit_cap * tanh(logit / logit_cap) of the output logits; 0: none.
+  float logit_cap = 0;
+  // Gate and up of a gated MLP are one tensor, called `up`, gate first.
   bool fused_gate = false;
   bool norm_bias = false;
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
   bool head_bias = false;
+
+  bool gated() const { return mlp == Mlp::kSwiGlu || mlp == Mlp::kGeGluTanh; }
 };
 
 // Names of the tensors of a checkpoint without ".weight"; null: there is none.
@@ -44,6 +54,8 @@ struct TensorNames {
   const char* layers;  // followed by ".N."
   const char* attention_norm;
   const char* mlp_norm;
+  const char* attention_post_norm = nullptr;
+  const char* mlp_post_norm = nullptr;
   const char* q;
   const char* k;
   const char* t;  // of CoCA models, instead of k
@@ -91,9 +103,13 @@ struct Family {
   bool windowed = false;
   int default_window = 0;
   double default_rope_base = 1e4;
+  // Every so many layers one sees all, the others "sliding_window" tokens; 0: all are alike.
+  int full_layer_period = 0;
   // What its class rotates if the config does not say: a part of a head, or so many elements.
   double default_rotary_part = 1.0;
   int default_rotary_dim = 0;
+  // Whether the head is the embedding where the config does not say.
+  bool tied = false;
   // Checkpoints of it may be CoCA models.
   bool coca = false;
 };

@@ -13,6 +13,7 @@
 #include "engine/model/generation_config.h"
 #include "engine/model/json_document.h"
 #include "engine/model/json_fields.h"
+#include "engine/model/layer_views_config.h"
 #include "engine/model/rope_config.h"
 #include "engine/types/limits.h"
 #include "nlohmann/json.hpp"
@@ -89,7 +90,7 @@ absl::Status CheckSupported(const Json& json, const Family& family) {
   }
   FOLIO_RETURN_IF_ERROR(MustBeOff(json, "mlp_bias"));
   FOLIO_RETURN_IF_ERROR(MustBeOff(json, "use_sliding_window"));
-  FOLIO_RETURN_IF_ERROR(CheckLayerTypes(json));
+  if (family.full_layer_period == 0) FOLIO_RETURN_IF_ERROR(CheckLayerTypes(json));
   if (const Json* quantization = Find(json, "quantization_config"); quantization != nullptr) {
     return absl::UnimplementedError(
         absl::StrCat("\"quantization_config\" is ", Shown(*quantization),
@@ -137,7 +138,7 @@ absl::StatusOr<int> ReadIntermediateSize(const Json& json, const Family& family,
     FOLIO_ASSIGN_OR_RETURN(const int ratio, OptionalInt(json, "expansion_ratio", {1, 64}, 4));
     return hidden_size * ratio;
   }
-  if (family.style.mlp == DecoderStyle::Mlp::kSwiGlu) return RequiredInt(json, key, {1, kMaxWidth});
+  if (family.style.gated()) return RequiredInt(json, key, {1, kMaxWidth});
   return OptionalInt(json, key, {1, 4 * kMaxWidth}, 4 * hidden_size);
 }
 
@@ -272,10 +273,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
   FOLIO_ASSIGN_OR_RETURN(config.shape, ReadShape(json, *family));
   FOLIO_ASSIGN_OR_RETURN(config.rope, ReadRope(json, *family, config.shape));
   FOLIO_RETURN_IF_ERROR(ReadStyle(json, *family, &config));
+  FOLIO_RETURN_IF_ERROR(ReadLayerViews(json, *family, &config));
   FOLIO_RETURN_IF_ERROR(ReadCoca(json, *family, &config));
-  const bool ties = config.positions == PositionKind::kAlibi;
   FOLIO_ASSIGN_OR_RETURN(config.tie_word_embeddings,
-                         OptionalBool(json, "tie_word_embeddings", ties));
+                         OptionalBool(json, "tie_word_embeddings", family->tied));
   FOLIO_ASSIGN_OR_RETURN(config.synthetic, OptionalBool(json, "folio_synthetic"));
   FOLIO_ASSIGN_OR_RETURN(const std::string dtype, OptionalString(json, "dtype", ""));
   FOLIO_ASSIGN_OR_RETURN(config.torch_dtype, OptionalString(json, "torch_dtype", dtype));

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/model/family.h"
+#include "engine/types/layer_views.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/position.h"
 #include "engine/types/sampling.h"
@@ -21,6 +22,10 @@ struct ModelConfig {
   PositionKind positions = PositionKind::kRope;
   // ALiBi: what is subtracted per token of distance, one per head; else empty.
   std::vector<float> alibi_slopes;
+  // Of families whose layers differ; window_rotary is made of the base of layers with windows, 0:
+  // that of all.
+  LayerViews views;
+  double window_rope_base = 0;
   CocaQuery coca_query = CocaQuery::kNone;
   std::string architecture = "LlamaForCausalLM";
   std::string torch_dtype;  // "" when the file does not say; the tensors' own dtype decides

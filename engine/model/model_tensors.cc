@@ -57,7 +57,9 @@ class Lister {
     }
     Linear(prefix + names.output, hidden, q_size, TensorRole::kResidualProjection,
            style_.output_bias);
-    if (names.mlp_norm != nullptr) Norm(prefix + names.mlp_norm);
+    for (const char* norm : {names.attention_post_norm, names.mlp_norm, names.mlp_post_norm}) {
+      if (norm != nullptr) Norm(prefix + norm);
+    }
     if (shape.num_experts == 0) return Mlp(prefix, names);
     Linear(prefix + names.router, shape.num_experts, hidden, TensorRole::kRouter, false);
     for (int expert = 0; expert < shape.num_experts; ++expert) {

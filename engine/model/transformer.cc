@@ -1,5 +1,7 @@
 #include "engine/model/transformer.h"
 
+#include <cmath>
+
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -17,7 +19,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     int max_step_rows, int max_logit_rows) {
   const int64_t rows = max_step_rows;
   const int64_t head_dim = shape.head_dim;
-  const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
+  const bool gated = style.gated();
   auto made = std::unique_ptr<Transformer>(new Transformer(shape, style, weights, backend));
   const auto allocate = [&](BufferOf<float>* buffer, int64_t floats) -> absl::Status {
     FOLIO_ASSIGN_OR_RETURN(*buffer, BufferOf<float>::Create(backend->memory(), floats));
@@ -60,6 +62,10 @@ std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<co
 
 void Transformer::RunVerbs(const StepBatch& batch) {
   backend_->Embed(batch, *weights_.embedding, hidden_.data());
+  if (style_.scaled_embedding) {
+    backend_->Scale(std::sqrt(static_cast<float>(shape_.hidden_size)),
+                    int64_t{batch.num_rows} * shape_.hidden_size, hidden_.data());
+  }
   for (int layer = 0; layer < shape_.num_layers; ++layer) RunLayer(batch, layer);
   if (batch.logits.empty()) return;
   const int num_rows = static_cast<int>(batch.logits.size());
@@ -67,6 +73,9 @@ void Transformer::RunVerbs(const StepBatch& batch) {
   Norm(weights_.final_norm, normed_.data(), num_rows, normed_.data());
   backend_->MatMul(weights_.head(), normed_.data(), num_rows, weights_.lm_head.bias,
                    Backend::Output::kStore, logits_.data());
+  if (style_.logit_cap > 0) {
+    backend_->SoftCap(style_.logit_cap, int64_t{num_rows} * shape_.vocab_size, logits_.data());
+  }
   backend_->SampleTokens(batch, logits_.data(), shape_.vocab_size);
 }
 
@@ -86,6 +95,17 @@ void Transformer::NormHeads(const LayerWeights& w, int rows) {
                       qkv_.data() + q_size);
 }
 
+void Transformer::AddProduct(const LinearWeights& linear, const float* x, int rows,
+                             const NormWeights& post_norm) {
+  using Output = Backend::Output;
+  if (!style_.post_norms) {
+    backend_->MatMul(*linear.matrix, x, rows, linear.bias, Output::kAdd, hidden_.data());
+    return;
+  }
+  backend_->MatMul(*linear.matrix, x, rows, linear.bias, Output::kStore, normed_.data());
+  backend_->AddRmsNorm(normed_.data(), post_norm.weight, shape_.norm_eps, rows, hidden_.data());
+}
+
 void Transformer::RunMlp(const LayerWeights& w, int rows) {
   using Output = Backend::Output;
   const int width = shape_.intermediate_size;
@@ -93,13 +113,15 @@ void Transformer::RunMlp(const LayerWeights& w, int rows) {
   const float* activated = mlp_.data();
   if (style_.mlp == DecoderStyle::Mlp::kSwiGlu) {
     backend_->SwiGlu(up_.data(), rows, width, mlp_.data());
+  } else if (style_.mlp == DecoderStyle::Mlp::kGeGluTanh) {
+    backend_->GeGlu(up_.data(), rows, width, mlp_.data());
   } else {
     const bool exact = style_.mlp == DecoderStyle::Mlp::kGeluErf;
     backend_->Gelu(exact ? Backend::GeluForm::kErf : Backend::GeluForm::kTanh, rows, width,
                    up_.data());
     activated = up_.data();
   }
-  backend_->MatMul(*w.down.matrix, activated, rows, w.down.bias, Output::kAdd, hidden_.data());
+  AddProduct(w.down, activated, rows, w.mlp_post_norm);
 }
 
 void Transformer::RunExperts(const LayerWeights& w, int rows) {
@@ -135,8 +157,7 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   // A parallel MLP reads the layer's input.
   if (style_.residual == Residual::kParallel)
     Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
-  backend_->MatMul(*w.output.matrix, attention_.data(), rows, w.output.bias, Output::kAdd,
-                   hidden_.data());
+  AddProduct(w.output, attention_.data(), rows, w.attention_post_norm);
   if (style_.residual == Residual::kSequential)
     Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
   if (w.experts.empty()) {
@@ -148,7 +169,7 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
 
 int64_t Transformer::WorkspaceBytes(const ModelShape& shape, const DecoderStyle& style,
                                     int max_step_rows, int max_logit_rows) {
-  const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
+  const bool gated = style.gated();
   const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim;
   const int64_t kv_size = int64_t{shape.num_kv_heads} * shape.head_dim;
   const int64_t per_row = 2 * int64_t{shape.hidden_size} + 2 * q_size + 2 * kv_size +

@@ -61,6 +61,9 @@ class Transformer {
   void NormHeads(const LayerWeights& weights, int rows);
   void RunVerbs(const StepBatch& batch);
   void RunLayer(const StepBatch& batch, int layer);
+  // Adds what a projection makes of x to the residual stream, through its norm if it has one.
+  void AddProduct(const LinearWeights& linear, const float* x, int rows,
+                  const NormWeights& post_norm);
   void RunMlp(const LayerWeights& weights, int rows);
   void RunExperts(const LayerWeights& weights, int rows);
 
@@ -73,8 +76,8 @@ class Transformer {
   BufferOf<float> normed_;                // [rows, hidden]
   BufferOf<float> qkv_;                   // [rows, (heads + 2 kv_heads) * head_dim]
   BufferOf<float> attention_;             // [rows, heads * head_dim]
-  BufferOf<float> up_;                    // [rows, intermediate], SwiGLU: twice as wide, gate first
-  BufferOf<float> mlp_;                   // [rows, intermediate], SwiGLU only
+  BufferOf<float> up_;                    // [rows, intermediate], gated: twice as wide, gate first
+  BufferOf<float> mlp_;                   // [rows, intermediate], gated only
   BufferOf<float> expert_;  // of a mixture: [rows, experts] scores, [rows, hidden] twice
   BufferOf<float> logits_;  // [logit rows, vocab]
 };

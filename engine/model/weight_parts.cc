@@ -35,8 +35,8 @@ class Lister {
     const int64_t hidden = config_.shape.hidden_size;
     const int64_t ffn = config_.shape.intermediate_size;
     const DecoderStyle& style = config_.style;
-    const bool gated = style.mlp == DecoderStyle::Mlp::kSwiGlu;
-    Linear(prefix + "up", gated ? 2 * ffn : ffn, hidden, precision_.layers, style.mlp_bias, up);
+    Linear(prefix + "up", style.gated() ? 2 * ffn : ffn, hidden, precision_.layers, style.mlp_bias,
+           up);
     Linear(prefix + "down", hidden, ffn, precision_.layers, style.mlp_bias, down);
   }
 
@@ -56,6 +56,10 @@ class Lister {
     }
     Linear(prefix + "output", hidden, q_size, format, style.output_bias, &w->output);
     if (names.mlp_norm != nullptr) Norm(prefix + "mlp_norm", &w->mlp_norm);
+    if (style.post_norms) {
+      Norm(prefix + "attention_post_norm", &w->attention_post_norm);
+      Norm(prefix + "mlp_post_norm", &w->mlp_post_norm);
+    }
     if (shape.num_experts == 0) return Mlp(prefix, &w->up, &w->down);
     Matrix(prefix + "router", shape.num_experts, hidden, {}, &w->router);
     w->experts.resize(shape.num_experts);

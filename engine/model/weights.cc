@@ -138,9 +138,19 @@ class Loader {
     return Upload(values);
   }
 
+  absl::StatusOr<std::vector<float>> NormWeight(const std::string& name, int64_t size) const {
+    std::vector<float> values;
+    FOLIO_RETURN_IF_ERROR(Append(name + ".weight", size, &values));
+    if (config_.style.weights_from_one) {
+      for (float& value : values) value += 1.0f;
+    }
+    return values;
+  }
+
   absl::StatusOr<NormWeights> Norm(const std::string& name) const {
     NormWeights norm;
-    FOLIO_ASSIGN_OR_RETURN(norm.weight, Vector(name + ".weight", shape_.hidden_size));
+    FOLIO_ASSIGN_OR_RETURN(const std::vector<float> weight, NormWeight(name, shape_.hidden_size));
+    FOLIO_ASSIGN_OR_RETURN(norm.weight, Upload(weight));
     if (config_.style.norm_bias) {
       FOLIO_ASSIGN_OR_RETURN(norm.bias, Vector(name + ".bias", shape_.hidden_size));
     }
@@ -149,8 +159,7 @@ class Loader {
 
   // Of a head, in the engine's order.
   absl::StatusOr<BufferOf<float>> HeadNorm(const std::string& name) const {
-    std::vector<float> given;
-    FOLIO_RETURN_IF_ERROR(Append(name + ".weight", shape_.head_dim, &given));
+    FOLIO_ASSIGN_OR_RETURN(const std::vector<float> given, NormWeight(name, shape_.head_dim));
     std::vector<float> ordered;
     for (int e = 0; e < shape_.head_dim; ++e) ordered.push_back(given[OrderOf(e)]);
     return Upload(ordered);
@@ -271,6 +280,10 @@ absl::StatusOr<LayerWeights> Loader::Layer(int layer) const {
   if (names_.mlp_norm != nullptr) {
     FOLIO_ASSIGN_OR_RETURN(w.mlp_norm, Norm(prefix + names_.mlp_norm));
   }
+  if (config_.style.post_norms) {
+    FOLIO_ASSIGN_OR_RETURN(w.attention_post_norm, Norm(prefix + names_.attention_post_norm));
+    FOLIO_ASSIGN_OR_RETURN(w.mlp_post_norm, Norm(prefix + names_.mlp_post_norm));
+  }
   if (shape_.num_experts == 0) {
     FOLIO_RETURN_IF_ERROR(Mlp(prefix, &w.up, &w.down));
     return w;
@@ -327,6 +340,7 @@ int64_t Weights::num_parameters() const {
     for (const PackedMatrix* matrix : MatricesOf(w)) count += of(*matrix);
     count += w.qkv.bias.size() + w.output.bias.size() + w.up.bias.size() + w.down.bias.size();
     count += of_norm(w.attention_norm) + of_norm(w.mlp_norm) + w.q_norm.size() + w.k_norm.size();
+    count += of_norm(w.attention_post_norm) + of_norm(w.mlp_post_norm);
   }
   return count;
 }

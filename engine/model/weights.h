@@ -34,12 +34,14 @@ struct ExpertWeights {
 // are not rotated come last.
 struct LayerWeights {
   NormWeights attention_norm;
-  LinearWeights qkv;       // [(heads + 2 kv_heads) * head_dim, hidden]
-  BufferOf<float> q_norm;  // [head_dim], empty where heads have no norms
-  BufferOf<float> k_norm;  // [head_dim]
-  LinearWeights output;    // [hidden, heads * head_dim]
-  NormWeights mlp_norm;    // empty where the MLP shares the attention's norm
-  LinearWeights up;  // SwiGLU: [2 * intermediate, hidden], gate first; else [intermediate, hidden]
+  LinearWeights qkv;                // [(heads + 2 kv_heads) * head_dim, hidden]
+  BufferOf<float> q_norm;           // [head_dim], empty where heads have no norms
+  BufferOf<float> k_norm;           // [head_dim]
+  LinearWeights output;             // [hidden, heads * head_dim]
+  NormWeights attention_post_norm;  // empty without post_norms
+  NormWeights mlp_post_norm;
+  NormWeights mlp_norm;  // empty where the MLP shares the attention's norm
+  LinearWeights up;    // gated: [2 * intermediate, hidden], gate first; else [intermediate, hidden]
   LinearWeights down;  // [hidden, intermediate]
   // Of a mixture of experts, instead of up and down.
   std::unique_ptr<PackedMatrix> router;  // [experts, hidden]

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "engine/attention/rope_scaling.h"
 #include "engine/backend/cpu/cpu_backend.h"
 #include "engine/base/memory_bounds.h"
 #include "engine/base/status_macros.h"
@@ -170,6 +171,14 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const LoadedMo
   return plan;
 }
 
+LayerViews ViewsOf(const ModelConfig& config) {
+  LayerViews views = config.views;
+  if (config.window_rope_base > 0) {
+    views.window_rotary = BaseRotary(config.rope, config.window_rope_base);
+  }
+  return views;
+}
+
 absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, LoadedModel* model) {
   const RopeModel& rope = model->config.rope;
   model->attention = {{model->config.shape.trained_length, plan.geometry.page_tokens, 0},
@@ -189,6 +198,7 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
       .rotary = rotary,
       .alibi_slopes = model->config.alibi_slopes,
       .coca_query = model->config.coca_query,
+      .views = ViewsOf(model->config),
       .max_step_rows = model->scheduler.step_tokens,
       .max_logit_rows = MaxLogitRows(options, *model),
       .vocab_size = model->config.shape.vocab_size,
@@ -293,12 +303,17 @@ absl::Status FinishModel(const EngineOptions& options, const CachePlan& plan,
 }
 
 absl::Status CheckBackend(const LoadedModel& model) {
-  if (model.config.shape.num_experts == 0 || model.backend->mixes_experts()) {
-    return absl::OkStatus();
+  const char* lacking = nullptr;
+  if (model.config.shape.num_experts > 0 && !model.backend->mixes_experts()) {
+    lacking = "mixtures of experts";
   }
-  return absl::UnimplementedError(absl::StrCat(
-      model.config.architecture, " is a mixture of experts, which the backend ",
-      model.backend->name(), " does not run; take --device cpu, or a model without experts"));
+  if (model.config.positions == PositionKind::kByLayer && !model.backend->has_layer_views()) {
+    lacking = "layers with windows of their own";
+  }
+  if (lacking == nullptr) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(model.config.architecture, " has ", lacking, ", which the backend ",
+                   model.backend->name(), " does not run; take --device cpu, or another model"));
 }
 
 absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,

@@ -24,6 +24,7 @@ enum class PositionKind : uint8_t {
   kAlibi,       // a per-head slope on the distance (Press et al. 2022)
   kCocaSlack,   // collinear constrained attention (Zhu et al. 2023) as its authors' code has it
   kCocaStrict,  // with the query in norm form
+  kByLayer,     // rotary, where layers see windows of their own (LayerViews)
 };
 
 // The rotary embedding of a checkpoint.

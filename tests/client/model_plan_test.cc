@@ -59,6 +59,14 @@ TEST(ModelPlan, RecommendsByLengthAndMemory) {
       "lm_infinite");
 }
 
+TEST(ModelPlan, RecommendsWhatKeepsTheWindowsOfLayers) {
+  ModelConfig config = Llama2();
+  config.positions = PositionKind::kByLayer;
+  const ModelPlan plan = PlanModel(config, {.target_tokens = 131072});
+  EXPECT_EQ(plan.strategy, "full");
+  EXPECT_EQ(plan.critical_dimension, 92);
+}
+
 TEST(ModelPlan, WarnsOfASchemeThatDoesNotReach) {
   const ModelPlan yarn =
       PlanModel(Llama2(), {.target_tokens = 131072, .position = {"yarn", {{"factor", 8.0}}}});

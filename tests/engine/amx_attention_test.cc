@@ -74,8 +74,9 @@ struct Shape {
 // Attention of queries over two pages: what rows [first, first + count) of all of them get.
 class Attention {
  public:
-  Attention(Shape shape, int num_rows, uint64_t seed)
+  Attention(Shape shape, int num_rows, uint64_t seed, float score_cap = 0)
       : shape_(shape),
+        score_cap_(score_cap),
         first_(shape.page_tokens, shape.dim, seed),
         second_(shape.page_tokens, shape.dim, seed + 1) {
     std::mt19937_64 random(seed + 2);
@@ -103,6 +104,7 @@ class Attention {
     args.dim = shape_.dim;
     args.num_rows = count;
     args.q = &q_[first * shape_.dim];
+    args.score_cap = score_cap_;
     for (int r = 0; r < count; ++r) {
       args.state[r] = &states[r * width];
       InitState(args.state[r], shape_.dim);
@@ -140,7 +142,7 @@ class Attention {
       for (int d = 0; d < shape_.dim; ++d) {
         sum += page.key(t, d) * Bf16ToFloat(FloatToBf16(q_[row * shape_.dim + d]));
       }
-      return std::exp(sum);
+      return std::exp(score_cap_ > 0 ? score_cap_ * std::tanh(sum / score_cap_) : sum);
     };
     double total = 0;
     std::vector<double> sums(shape_.dim), magnitudes(shape_.dim);
@@ -163,6 +165,7 @@ class Attention {
 
  private:
   const Shape shape_;
+  const float score_cap_;
   Page first_, second_;
   Floats q_;
   std::vector<Row> rows_;
@@ -175,6 +178,14 @@ TEST_P(AmxAttention, IsASoftmaxOverBothPages) {
     const Attention attention(GetParam(), rows, rows);
     const Floats out = attention.ByTiles(0, rows);
     for (int row = 0; row < rows; ++row) attention.Expect(row, &out[row * GetParam().dim]);
+  }
+}
+
+TEST_P(AmxAttention, ScoresAreCappedWhereACapIsGiven) {
+  for (const float cap : {0.5f, 3.0f, 50.0f}) {
+    const Attention attention(GetParam(), 17, 3, cap);
+    const Floats out = attention.ByTiles(0, 17);
+    for (int row = 0; row < 17; ++row) attention.Expect(row, &out[row * GetParam().dim]);
   }
 }
 

@@ -80,6 +80,16 @@ class FailingBackend : public Backend {
   }
   bool mixes_experts() const override { return real_->mixes_experts(); }
   void MixExperts(const ExpertMix& mix, float* out) override { real_->MixExperts(mix, out); }
+  bool has_layer_views() const override { return real_->has_layer_views(); }
+  void AddRmsNorm(float* x, std::span<const float> weight, double eps, int num_rows,
+                  float* out) override {
+    real_->AddRmsNorm(x, weight, eps, num_rows, out);
+  }
+  void GeGlu(const float* gate_up, int num_rows, int width, float* out) override {
+    real_->GeGlu(gate_up, num_rows, width, out);
+  }
+  void Scale(float factor, int64_t count, float* x) override { real_->Scale(factor, count, x); }
+  void SoftCap(float cap, int64_t count, float* x) override { real_->SoftCap(cap, count, x); }
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override {
     real_->StoreKv(batch, layer, qkv);
   }

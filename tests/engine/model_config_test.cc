@@ -212,6 +212,39 @@ TEST(ModelConfig, TakesWhatTheClassOfTheFamilyHas) {
   EXPECT_EQ(of("LlamaForCausalLM", R"(, "num_local_experts": 8)").shape.num_experts, 0);
 }
 
+TEST(ModelConfig, LayersOfGemmaSeeWindowsOfTheirOwn) {
+  const auto of = [](const std::string& family, const std::string& fields) {
+    const auto config = ParseModelConfig(absl::StrCat(R"({"architectures": [")", family,
+                                                      R"("], "vocab_size": 100, "hidden_size": 64,
+            "intermediate_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "max_position_embeddings": 512)",
+                                                      fields, "}"));
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config.ok() ? *config : ModelConfig{};
+  };
+  constexpr int64_t kAll = LayerViews::kAll;
+  const ModelConfig second = of("Gemma2ForCausalLM", "");
+  EXPECT_EQ(second.views.windows, (std::vector<int64_t>{4096, kAll, 4096, kAll}));
+  EXPECT_EQ(second.views.score_cap, 50.0f);
+  EXPECT_EQ(second.style.logit_cap, 30.0f);
+  EXPECT_EQ(second.shape.head_dim, 256);
+  EXPECT_EQ(second.views.score_scale, 1.0f);
+  EXPECT_EQ(second.window_rope_base, 0);
+  EXPECT_TRUE(second.tie_word_embeddings);
+  EXPECT_EQ(second.positions, PositionKind::kByLayer);
+  const ModelConfig third = of("Gemma3ForCausalLM", R"(, "sliding_window": 32,
+      "sliding_window_pattern": 3, "query_pre_attn_scalar": 64, "rope_local_base_freq": 500)");
+  EXPECT_EQ(third.views.windows, (std::vector<int64_t>{32, 32, kAll, 32}));
+  EXPECT_EQ(third.views.score_cap, 0.0f);
+  EXPECT_EQ(third.views.score_scale, 2.0f);
+  EXPECT_EQ(third.rope.base, 1e6);
+  EXPECT_EQ(third.window_rope_base, 500);
+  const ModelConfig listed = of("Gemma2ForCausalLM", R"(, "attn_logit_softcapping": null,
+      "layer_types": ["full_attention", "full_attention", "sliding_attention", "full_attention"])");
+  EXPECT_EQ(listed.views.windows, (std::vector<int64_t>{kAll, kAll, 4096, kAll}));
+  EXPECT_EQ(listed.views.score_cap, 0.0f);
+}
+
 class BadConfig : public testing::TestWithParam<BadCase> {};
 
 TEST_P(BadConfig, IsRefusedWithTheFieldAndItsValue) {
@@ -265,6 +298,14 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"num_experts_per_tok\" is 5, expected an integer from 1 to 4"},
         BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
                 R"("MixtralForCausalLM"], "num_local_experts": 257)", "from 1 to 256"},
+        BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                R"("Gemma2ForCausalLM"], "layer_types": ["full_attention"])", "a list of 2"},
+        BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                R"("Gemma2ForCausalLM"], "layer_types": ["full_attention", "linear"])",
+                "\"layer_types\" is \"linear\""},
+        BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                R"("Gemma2ForCausalLM"], "attn_logit_softcapping": 0)",
+                "\"attn_logit_softcapping\" is 0, expected a number above 0"},
         BadCase{"bfloat16", "\xff", "no valid JSON near byte"}));
 
 class UnknownConfig : public testing::TestWithParam<BadCase> {};
@@ -282,10 +323,11 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCase{"LlamaForCausalLM", "GPT2LMHeadModel", "known: LlamaForCausalLM"},
                     BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
                             R"("MistralForCausalLM"], "coca_q": "raw")", "not with Mistral"},
-                    BadCase{"LlamaForCausalLM", "Gemma2ForCausalLM",
-                            "which needs soft-capped attention scores and logits, and windows"},
-                    BadCase{"LlamaForCausalLM", "Gemma3ForCausalLM",
-                            "which needs windows and rotary bases that differ by layer; known:"},
+                    BadCase{"LlamaForCausalLM", "Gemma3ForConditionalGeneration",
+                            "which needs images; known of it: Gemma3ForCausalLM"},
+                    BadCase{"\"LlamaForCausalLM\"], \"model_type\": \"llama\"",
+                            R"("Gemma3ForCausalLM"], "use_bidirectional_attention": true)",
+                            "\"use_bidirectional_attention\" is true"},
                     BadCase{"\"rope_scaling\": null",
                             R"("layer_types": ["full_attention", "sliding_attention"])",
                             "\"layer_types\" has \"sliding_attention\""},

@@ -80,6 +80,7 @@ std::vector<Case> Cases() {
                             "families/neox_sequential_full_rotary",
                             "families/qwen2",
                             "families/qwen3",
+                            "families/gemma3",
                             "families/phi3_partial_tied",
                             "families/mixtral",
                             "families/mixed_bf16",

@@ -224,6 +224,10 @@ TEST(Legality, IsTheTable) {
     EXPECT_EQ(legal(name, Column::kPlain, PositionKind::kCocaSlack),
               name == "full" || name == "truncation")
         << name;
+    EXPECT_EQ(legal(name, Column::kPlain, PositionKind::kByLayer),
+              name == "full" || name == "truncation")
+        << name;
+    EXPECT_FALSE(legal(name, Column::kStatic, PositionKind::kByLayer)) << name;
     EXPECT_EQ(legal(name, Column::kPlain, PositionKind::kCocaStrict),
               name != "long_heads" && name != "rerope")
         << name;
@@ -236,6 +240,11 @@ TEST(Legality, SaysWhy) {
                         "never exceed the window"));
   EXPECT_THAT(Refusal({"full", {}}, {"linear", {}}, PositionKind::kAlibi),
               HasSubstr("no rotary positions to scale"));
+  EXPECT_THAT(
+      Refusal({"long_heads", {}}, {}, PositionKind::kByLayer),
+      HasSubstr("layers of this model see windows of their own, which full and truncation"));
+  EXPECT_THAT(Refusal({"full", {}}, {"yarn", {}}, PositionKind::kByLayer),
+              HasSubstr("layers of this model are rotated each in their way"));
   EXPECT_THAT(Refusal({"long_heads", {}}, {"dynamic_ntk", {{"exact", 1}}}), HasSubstr("frozen"));
   EXPECT_TRUE(Resolve({"truncation", {}}, {"dynamic_ntk", {{"exact", 1}}}).ok());
   const auto status = Resolve({"lm_infinite", {}}, {"dynamic_ntk", {}}).status();

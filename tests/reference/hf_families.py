@@ -49,6 +49,21 @@ MIXTRAL = LLAMA_LIKE | {
     "rope_theta": 1000000.0,
 }
 
+# Caps and windows so small that they matter for 97 tokens of a small model.
+GEMMA2 = {
+    "architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2", "hidden_size": 32,
+    "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "intermediate_size": 56, "max_position_embeddings": 512, "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-6, "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 12,
+    "sliding_window": 24, "attn_logit_softcapping": 1.5, "final_logit_softcapping": 3.0,
+}
+GEMMA3 = GEMMA2 | {
+    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 4,
+    "query_pre_attn_scalar": 16, "sliding_window_pattern": 3, "rope_theta": 1000000.0,
+    "rope_local_base_freq": 100.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    "attn_logit_softcapping": None, "final_logit_softcapping": None,
+}
+
 CASES = {
     "mistral": LLAMA_LIKE | {"architectures": ["MistralForCausalLM"], "model_type": "mistral",
                              "head_dim": 16, "sliding_window": None},
@@ -80,6 +95,11 @@ CASES = {
     "mixtral": MIXTRAL,
     "mixtral_3_of_4": MIXTRAL | {"num_hidden_layers": 1, "num_local_experts": 4,
                                  "num_experts_per_tok": 3, "sliding_window": 4096},
+    "gemma2": GEMMA2,
+    "gemma2_untied_layer_types": GEMMA2 | {
+        "tie_word_embeddings": False, "attn_logit_softcapping": None,
+        "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+    "gemma3": GEMMA3,
 }
 
 # Dtypes of the tensors whose name has such a part, the first that fits; others are float32.
@@ -90,7 +110,7 @@ DTYPES = {
 }
 
 
-def random_weights(model, seed: int) -> dict[str, torch.Tensor]:
+def random_weights(model, seed: int, norms_from_one: bool) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, parameter in model.named_parameters():
@@ -100,7 +120,7 @@ def random_weights(model, seed: int) -> dict[str, torch.Tensor]:
         elif name.endswith(".bias"):
             value = 0.3 * value
         else:
-            value = 1 + 0.2 * value
+            value = (0 if norms_from_one else 1) + 0.2 * value
         weights[name] = value.contiguous()
     return weights
 
@@ -127,7 +147,8 @@ def main() -> None:
         fields = COMMON | fields
         config = AutoConfig.for_model(**json.loads(json.dumps(fields)))
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-        weights = random_weights(model, seed=3000 + case_idx)
+        gemma = fields["model_type"].startswith("gemma")  # its norms multiply by 1 + weight
+        weights = random_weights(model, seed=3000 + case_idx, norms_from_one=gemma)
         weights = {name: stored(case, name, value) for name, value in weights.items()}
         model.load_state_dict(weights, strict=False)
         model.tie_weights()

@@ -13,6 +13,8 @@ class FullStrategy final : public AttentionStrategy {
     return {};
   }
 
+  LegalRow legal() const override { return {.by_layer = nullptr}; }
+
   AttentionPlan Plan(const StrategySpec&, const StrategyLimits&) const override {
     AttentionPlan plan;
     plan.stages.push_back(AttentionStage{});

@@ -22,6 +22,8 @@ class TruncationStrategy final : public AttentionStrategy {
             ChoiceParam("side", kSides)};
   }
 
+  LegalRow legal() const override { return {.by_layer = nullptr}; }
+
   AttentionPlan Plan(const StrategySpec& spec, const StrategyLimits& limits) const override {
     AttentionPlan plan;
     plan.stages.push_back(AttentionStage{});

@@ -8,7 +8,8 @@
 namespace folio {
 
 float CpuAttentionContext::Scale(const RopeTables& tables) const {
-  return 1.0f / std::sqrt(static_cast<float>(geometry().head_dim)) * tables.logit_factor;
+  return 1.0f / std::sqrt(static_cast<float>(geometry().head_dim)) * setup->views.score_scale *
+         tables.logit_factor;
 }
 
 PageNumbers PageReader::Read(const CpuAttentionContext& context, const RopeTables& rope,

@@ -25,6 +25,8 @@ struct CpuAttentionContext {
   const cpu::Kernels* kernels = nullptr;
   const SequenceSlice* slice = nullptr;
   const RopeTables* rope = nullptr;
+  // Of layers that have a window of their own (LayerViews); null: the same.
+  const RopeTables* window_rope = nullptr;
   // Of the chunk summaries, and of the answer.
   const RopeTables* summary_rope = nullptr;
   SharedPicks* shared_picks = nullptr;
@@ -33,7 +35,11 @@ struct CpuAttentionContext {
   const AttentionPlan& plan() const { return *slice->plan; }
   int group_size() const { return geometry().num_heads / geometry().num_kv_heads; }
   bool raw_keys() const { return plan().key_form == KeyForm::kRaw; }
-  // 1 / sqrt(head_dim), and the factor of the position scheme.
+  const RopeTables& RopeOf(int layer) const {
+    const bool all = window_rope == nullptr || setup->views.WindowOf(layer) == LayerViews::kAll;
+    return all ? *rope : *window_rope;
+  }
+  // 1 / sqrt(head_dim), and the factors of the checkpoint and of the position scheme.
   float Scale(const RopeTables& tables) const;
   // Query of one head in a row of the slice, not rotated.
   const float* Query(const float* qkv, int row, int head) const {

@@ -96,7 +96,7 @@ void AttentionWorker::LoadQueries(const float* qkv) {
   scaled_.assign(static_cast<size_t>(num_queries) * dim_, 0.0f);
   states_.resize(static_cast<size_t>(num_queries) * (dim_ + 2));
   rotated_.assign(static_cast<size_t>(kPageRows) * dim_, 0.0f);
-  const float scale = context_->Scale(*context_->rope);
+  const float scale = context_->Scale(rope());
   for (int row = 0; row < block_.num_rows; ++row) {
     const float row_scale = scale * EntropyFactor(plan(), Position(row), block_.layer);
     for (int head = 0; head < group_; ++head) {
@@ -117,7 +117,7 @@ void AttentionWorker::FormCocaQuery(const float* q, int64_t position, float* to)
   const int half = context_->geometry().head_dim / 2;
   const CocaQuery form = context_->setup->coca_query;
   if (form != CocaQuery::kRaw) return CocaStrictQuery(form, q, half, to);
-  const RopeTables& rope = *context_->rope;
+  const RopeTables& rope = this->rope();
   const int64_t page = position / page_tokens_;
   const int64_t offset = position % page_tokens_;
   std::array<float, kMaxHeadDim> partly;
@@ -137,10 +137,10 @@ void AttentionWorker::RotateQueries(RowRange rows, const AttentionStage& stage,
     return;
   }
   to->assign(scaled_.size(), 0.0f);
-  const RotationTable& positions = context_->rope->positions;
+  const RotationTable& positions = rope().positions;
   const bool pinned = stage.distance == Distance::kPinned;
-  const float* cos = pinned ? context_->rope->Fixed(stage.distance_limit).cos.data() : nullptr;
-  const float* sin = pinned ? context_->rope->Fixed(stage.distance_limit).sin.data() : nullptr;
+  const float* cos = pinned ? rope().Fixed(stage.distance_limit).cos.data() : nullptr;
+  const float* sin = pinned ? rope().Fixed(stage.distance_limit).sin.data() : nullptr;
   for (int row = rows.begin; row < rows.end; ++row) {
     if (!pinned) {
       const int64_t position = QueryPosition(stage, Position(row));
@@ -176,11 +176,11 @@ void AttentionWorker::VisitPages(int64_t page, int64_t next, bool rotated) {
 
 void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits) {
   const KvGeometry& g = context_->geometry();
-  const RotationTable& pages = context_->rope->pages;
+  const RotationTable& pages = rope().pages;
   // Slack queries are turned back by the start of the page instead of by what lies in between.
   const float sin_sign = slack() ? -1.0f : 1.0f;
   cpu::AttendPageArgs args;
-  const PageNumbers numbers = page_reader_.Read(*context_, *context_->rope, page.slice, page.form);
+  const PageNumbers numbers = page_reader_.Read(*context_, rope(), page.slice, page.form);
   args.k = numbers.k;
   args.v = numbers.v;
   args.k_scales = numbers.k_scales;
@@ -189,6 +189,7 @@ void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits)
   args.next_v = page.next + (page.form.sealed ? g.sealed_key_bytes() : g.key_bytes());
   args.dim = dim_;
   args.q = rotated_.data();
+  args.score_cap = context_->setup->views.score_cap;
   args.biased = !context_->setup->alibi_slopes.empty();
   for (size_t first = 0; first < visits.size(); first += kPageRows) {
     args.num_rows = static_cast<int>(std::min<size_t>(kPageRows, visits.size() - first));
@@ -229,12 +230,20 @@ AttentionWorker::RowRange AttentionWorker::CoveredRows(const AttentionStage& sta
   return {static_cast<int>(begin), static_cast<int>(std::clamp<int64_t>(end, begin, rows))};
 }
 
+// Of the stage, but for what lies behind the layer's own window.
+KeyRange AttentionWorker::SeenKeys(int64_t i) const {
+  KeyRange keys = KeysOf(stage(), plan().retention.num_sinks, i);
+  const int64_t window = context_->setup->views.WindowOf(block_.layer);
+  if (window <= i) keys.begin = std::max(keys.begin, i - window + 1);
+  return keys;
+}
+
 void AttentionWorker::BeginContext() {
   if (rows_.size() == 0) return;
   const int64_t last = Position(rows_.end - 1);
   if (last < stage().band_begin) return;
   RotateQueries(rows_, stage(), &turned_);
-  const int64_t oldest = KeysOf(stage(), plan().retention.num_sinks, Position(rows_.begin)).begin;
+  const int64_t oldest = SeenKeys(Position(rows_.begin)).begin;
   const int64_t last_page = (last - stage().band_begin) / page_tokens_;
   for (int64_t page = std::max(slice().first_page, oldest / page_tokens_); page <= last_page;
        ++page) {
@@ -248,7 +257,7 @@ void AttentionWorker::VisitContext(int64_t page, int64_t next) {
   visits_.clear();
   for (int row = rows_.begin; row < rows_.end; ++row) {
     const int64_t i = Position(row);
-    const KeyRange keys = KeysOf(stage(), plan().retention.num_sinks, i);
+    const KeyRange keys = SeenKeys(i);
     const int64_t lo = std::max<int64_t>(0, keys.begin - start);
     const int64_t hi = std::min<int64_t>(page_tokens_, keys.end - start);
     if (lo >= hi) continue;

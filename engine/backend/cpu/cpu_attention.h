@@ -162,6 +162,8 @@ class AttentionWorker {
   int query(int row, int head) const { return row * group_ + head; }
   int head_of_model(int head) const { return block_.kv_head * group_ + head; }
   float* State(int query) { return &states_[int64_t{query} * (dim_ + 2)]; }
+  const RopeTables& rope() const { return context_->RopeOf(block_.layer); }
+  KeyRange SeenKeys(int64_t i) const;
   float Slope(int query) const;
   // Logits depend on positions, not on their distance alone.
   bool slack() const { return context_->setup->coca_query == CocaQuery::kRaw; }

@@ -1,7 +1,7 @@
 #include "engine/backend/cpu/cpu_backend.h"
 
 #include <algorithm>
-#include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +16,7 @@
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kv_writer.h"
 #include "engine/backend/cpu/rope_tables.h"
+#include "engine/backend/cpu/row_functions.h"
 #include "engine/base/half.h"
 #include "engine/base/scratch_memory.h"
 #include "engine/base/splitmix.h"
@@ -104,6 +105,12 @@ class CpuBackend final : public Backend {
   void Gelu(GeluForm form, int num_rows, int width, float* x) override;
   bool mixes_experts() const override { return true; }
   void MixExperts(const ExpertMix& mix, float* out) override;
+  bool has_layer_views() const override { return true; }
+  void AddRmsNorm(float* x, std::span<const float> weight, double eps, int num_rows,
+                  float* out) override;
+  void GeGlu(const float* gate_up, int num_rows, int width, float* out) override;
+  void Scale(float factor, int64_t count, float* x) override;
+  void SoftCap(float cap, int64_t count, float* x) override;
   void StoreKv(const StepBatch& batch, int layer, const float* qkv) override;
   void SummarizeChunks(const StepBatch& batch, int layer, const float* qkv) override;
   void Attend(const StepBatch& batch, int layer, const float* qkv, float* out) override;
@@ -208,37 +215,49 @@ void CpuBackend::NormHeads(std::span<const float> weight, double eps, int num_ro
   });
 }
 
+void CpuBackend::AddRmsNorm(float* x, std::span<const float> weight, double eps, int num_rows,
+                            float* out) {
+  const int64_t width = static_cast<int64_t>(weight.size());
+  ForRows(num_rows, [&](int row) {
+    float* const from = x + row * width;
+    kernels_.rms_norm(from, weight.data(), eps, static_cast<int>(width), from);
+    for (int64_t i = 0; i < width; ++i) out[row * width + i] += from[i];
+  });
+}
+
 void CpuBackend::LayerNorm(const float* x, std::span<const float> weight,
                            std::span<const float> bias, double eps, int num_rows, float* out) {
   const int64_t width = static_cast<int64_t>(weight.size());
+  ForRows(num_rows,
+          [&](int row) { LayerNormRow(x + row * width, weight, bias, eps, out + row * width); });
+}
+
+void CpuBackend::Gelu(GeluForm form, int num_rows, int width, float* x) {
   ForRows(num_rows, [&](int row) {
-    const float* from = x + row * width;
-    float* to = out + row * width;
-    double sum = 0;
-    for (int64_t i = 0; i < width; ++i) sum += from[i];
-    const double mean = sum / static_cast<double>(width);
-    double squares = 0;
-    for (int64_t i = 0; i < width; ++i) squares += (from[i] - mean) * (from[i] - mean);
-    const double scale = 1.0 / std::sqrt(squares / static_cast<double>(width) + eps);
-    for (int64_t i = 0; i < width; ++i) {
-      to[i] = static_cast<float>((from[i] - mean) * scale) * weight[i];
-      if (!bias.empty()) to[i] += bias[i];
+    float* const values = x + int64_t{row} * width;
+    for (int i = 0; i < width; ++i) {
+      values[i] = form == GeluForm::kErf ? GeluErf(values[i]) : GeluTanh(values[i]);
     }
   });
 }
 
-void CpuBackend::Gelu(GeluForm form, int num_rows, int width, float* x) {
-  constexpr float kHalfRoot = 0.70710678f;  // sqrt(1 / 2)
-  constexpr float kTanhRoot = 0.79788456f;  // sqrt(2 / pi)
+void CpuBackend::GeGlu(const float* gate_up, int num_rows, int width, float* out) {
   ForRows(num_rows, [&](int row) {
-    float* values = x + int64_t{row} * width;
+    const float* gate = gate_up + int64_t{row} * 2 * width;
     for (int i = 0; i < width; ++i) {
-      const float v = values[i];
-      const float gate = form == GeluForm::kErf
-                             ? std::erf(v * kHalfRoot)
-                             : std::tanh(kTanhRoot * (v + 0.044715f * v * v * v));
-      values[i] = 0.5f * v * (1.0f + gate);
+      out[int64_t{row} * width + i] = GeluTanh(gate[i]) * gate[width + i];
     }
+  });
+}
+
+void CpuBackend::Scale(float factor, int64_t count, float* x) {
+  for (int64_t i = 0; i < count; ++i) x[i] *= factor;
+}
+
+void CpuBackend::SoftCap(float cap, int64_t count, float* x) {
+  constexpr int64_t kPart = 4096;
+  pool_.ParallelFor((count + kPart - 1) / kPart, [&](int64_t part, int) {
+    SoftCapRow(cap, std::min(kPart, count - part * kPart), x + part * kPart);
   });
 }
 
@@ -357,6 +376,8 @@ void CpuBackend::PrepareStep(const StepBatch& batch) {
     const Rotary& queries =
         QueryRotary(slice, attention_->setup.rotary, g.head_dim, &attention_->dynamic_rotary);
     context.rope = GrownTables(slice, queries);
+    const std::optional<Rotary>& of_windows = attention_->setup.views.window_rotary;
+    if (of_windows) context.window_rope = GrownTables(slice, *of_windows);
     const Rotary& summaries = SummaryRotary(slice, queries);
     context.summary_rope = &summaries == &queries ? context.rope : GrownTables(slice, summaries);
     attention_->contexts.push_back(context);

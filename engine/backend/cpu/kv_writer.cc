@@ -74,7 +74,7 @@ void WriteSlice(const CpuAttentionContext& context, int layer, int kv_head, cons
     if (g.paired_keys) {
       CocaKey(key, g.head_dim / 2, changed.data());
     } else {
-      const RotationTable& positions = context.rope->positions;
+      const RotationTable& positions = context.RopeOf(layer).positions;
       context.kernels->rotate(key, positions.Cos(token), positions.Sin(token), 1.0f, g.head_dim / 2,
                               changed.data());
       if (context.raw_keys()) of_page = key;

@@ -185,6 +185,7 @@ FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageG
   for (int r = 0; r < group->count; ++r) {
     const int row = group->first + r;
     float* const scores = group->numbers[r];
+    if (args.score_cap > 0) CapScores(scores, page_tokens, args.score_cap);
     if (args.biased) AddBias(scores, page_tokens, args.bias[row], args.bias_slope[row]);
     Store(lanes[r], MaxScores(scores, page_tokens, args.lo[row], args.hi[row]));
     max[r] = args.state[row][dim];

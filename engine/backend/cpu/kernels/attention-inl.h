@@ -141,6 +141,15 @@ FOLIO_INLINE void AddValues(const AttendPageArgs& args, const std::byte* next_v,
   }
 }
 
+// cap * tanh(score / cap) of one row, as cap - 2 cap / (e^(2 score / cap) + 1), which is cap from
+// an exponent of 40 on.
+void CapScores(float* scores, int page_tokens, float cap) {
+  for (int t = 0; t < page_tokens; t += kTileTokens) {
+    const Vec exponent = Zero() - Max(Load(scores + t) * Splat(-2 / cap), Splat(-40.0f));
+    Store(scores + t, Splat(cap) - Splat(2 * cap) / (Exp(exponent) + Splat(1.0f)));
+  }
+}
+
 // Adds the biases of one row (ALiBi).
 void AddBias(float* scores, int page_tokens, float offset, float slope) {
   for (int t = 0; t < page_tokens; t += kTileTokens) {
@@ -195,6 +204,7 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
   fold.begin = page_tokens;
   for (int r = 0; r < rows; ++r) {
     const float old_max = args.state[first_row + r][dim];
+    if (args.score_cap > 0) CapScores(p[r], page_tokens, args.score_cap);
     if (args.biased) {
       AddBias(p[r], page_tokens, args.bias[first_row + r], args.bias_slope[first_row + r]);
     }

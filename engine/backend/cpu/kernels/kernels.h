@@ -61,6 +61,8 @@ struct AttendPageArgs {
   std::array<int, kPageRows> lo;
   std::array<int, kPageRows> hi;
   std::array<float*, kPageRows> state;
+  // score_cap * tanh(score / score_cap) takes the place of a score; 0: it stays.
+  float score_cap = 0;
   // Per row, if biased: bias + bias_slope * token is added to the score of a token of the page.
   bool biased = false;
   std::array<float, kPageRows> bias;
