@@ -1,6 +1,7 @@
 #include "engine/model/head_order.h"
 
 #include <cstring>
+#include <utility>
 
 namespace folio {
 namespace {
@@ -40,6 +41,13 @@ OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows)
   for (size_t i = 0; i < rows.size(); ++i) {
     std::memcpy(out.data.get() + i * bytes, from + rows[i] * bytes, bytes);
   }
+  if (tensor.scales == nullptr) return out;
+  const int64_t groups = (columns + tensor.scale_group - 1) / tensor.scale_group;
+  std::vector<float> scales;
+  for (const int64_t row : rows) {
+    scales.insert(scales.end(), tensor.scales + row * groups, tensor.scales + (row + 1) * groups);
+  }
+  out.SetScales(std::move(scales), tensor.scale_group);
   return out;
 }
 

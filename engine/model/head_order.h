@@ -14,7 +14,7 @@ namespace folio {
 // the output's inputs share it.
 std::vector<int> HeadOrder(int head_dim, int rotary_dim, DecoderStyle::RotaryPairs pairs);
 
-// Rows or columns of `tensor` in the given order.
+// Rows or columns of `tensor` in the given order. Scales go with their rows.
 OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows);
 OwnedTensor TakeColumns(const TensorView& tensor, const std::vector<int64_t>& columns);
 

@@ -32,6 +32,10 @@ struct TensorView {
   DType dtype = DType::kF32;
   int rank = 0;
   std::array<int64_t, 4> shape = {0, 0, 0, 0};
+  // Of a matrix of fp32 that is integers times the scale of their row and group of columns: these
+  // scales, [rows][ceil(columns / scale_group)]; else null.
+  const float* scales = nullptr;
+  int scale_group = 0;
 
   int64_t num_elements() const {
     int64_t count = 1;

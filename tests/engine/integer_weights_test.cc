@@ -1,9 +1,12 @@
 // Products with int8 and int4 weights beside their definition, written out (kernels.h,
 // integer_weights.h), on every instruction set of this CPU.
+#include "engine/backend/cpu/integer_weights.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
 #include <tuple>
@@ -263,6 +266,79 @@ TEST(IntegerWeightsInMemory, LieAsTheNameOfTheLayoutSays) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, IntegerWeights, testing::ValuesIn(Cases()), NameOf);
+
+// A matrix [rows, cols] of integers in [low, high] times scales of groups, some of them zero.
+struct Quantised {
+  Floats values;
+  Floats scales;
+  std::vector<int> integers;
+};
+Quantised RandomQuantised(int64_t rows, int64_t cols, int group, int low, int high) {
+  std::mt19937 random(5);
+  Quantised q;
+  const int64_t groups = (cols + group - 1) / group;
+  const Floats sizes = RandomFloats(rows * groups, 3);
+  for (const float size : sizes) q.scales.push_back(Fp16ToFloat(0x2c01) * size);
+  for (int64_t i = 0; i < rows * cols; ++i) {
+    // Nothing reaches the ends of the range: the scale cannot be told from the numbers.
+    q.integers.push_back(low + static_cast<int>(random() % (high - low + 1)));
+    const int64_t scale = i / cols * groups + i % cols / group;
+    q.values.push_back(static_cast<float>(q.integers.back()) * q.scales[scale]);
+  }
+  return q;
+}
+
+TEST(KeptIntegers, OfGroupsInsideTheirScales) {
+  constexpr int64_t kRows = 40;
+  constexpr int64_t kCols = 200;
+  const auto backend = CreateCpuBackend({.num_threads = 1, .isa = {}});
+  for (const int given : {32, 64, 128, 256}) {
+    const Quantised q = RandomQuantised(kRows, kCols, given, -5, 6);
+    TensorView view = ViewOf(q.values, kRows, kCols);
+    view.scales = q.scales.data();
+    view.scale_group = given;
+    for (const int group : {32, 64, 128}) {
+      for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {
+        const auto matrix = (*backend)->Pack({{view}}, {codec, group});
+        ASSERT_TRUE(matrix.ok()) << matrix.status();
+        bool all = true;
+        for (int64_t row = 0; row < kRows; ++row) {
+          Floats kept(kCols);
+          static_cast<const CpuMatrix&>(**matrix).ReadRow(row, kept.data());
+          for (int64_t col = 0; col < kCols; ++col) {
+            const int64_t groups = (kCols + given - 1) / given;
+            const float scale = q.scales[row * groups + col / given];
+            const float rounded = Bf16ToFloat(FloatToBf16(scale));
+            all &= kept[col] == static_cast<float>(q.integers[row * kCols + col]) * rounded;
+          }
+        }
+        EXPECT_EQ(all, given % group == 0) << given << " as " << group;
+      }
+    }
+  }
+}
+
+TEST(KeptIntegers, NotWhereTheCodecHasThemNot) {
+  int8_t integers[3];
+  const auto keep = [&](Floats weights, float scale, cpu::PanelFormat::Codec codec) {
+    return cpu::KeepIntegers(codec, weights.data(), 3, scale, integers);
+  };
+  constexpr auto kInt4 = cpu::PanelFormat::Codec::kInt4;
+  constexpr auto kInt8 = cpu::PanelFormat::Codec::kInt8;
+  EXPECT_TRUE(keep({-8, 0, 7}, 1, kInt4).has_value());
+  EXPECT_EQ(integers[0], -8);
+  EXPECT_EQ(integers[2], 7);
+  EXPECT_FALSE(keep({0, 8, 0}, 1, kInt4).has_value());
+  EXPECT_FALSE(keep({-9, 0, 0}, 1, kInt4).has_value());
+  // The scale rounds by half a unit of its last place, which 127 must survive.
+  const float scale = 1 + 0x1p-8f - 0x1p-20f;
+  EXPECT_TRUE(keep({127 * scale, -127 * scale, 0}, scale, kInt8).has_value());
+  EXPECT_EQ(integers[0], 127);
+  EXPECT_EQ(integers[1], -127);
+  EXPECT_FALSE(keep({-128, 0, 0}, 1, kInt8).has_value());
+  EXPECT_FALSE(keep({0, 0, 0}, 0, kInt8).has_value());
+  EXPECT_FALSE(keep({0, 0, 0}, std::numeric_limits<float>::max(), kInt8).has_value());
+}
 
 }  // namespace
 }  // namespace folio

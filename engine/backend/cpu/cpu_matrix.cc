@@ -14,6 +14,12 @@ namespace {
 
 constexpr int kPanel = cpu::kPanel;
 
+cpu::RowScales ScalesOf(const TensorView& part, int64_t row) {
+  if (part.scales == nullptr) return {};
+  const int64_t groups = (part.shape[1] + part.scale_group - 1) / part.scale_group;
+  return {part.scales + row * groups, part.scale_group};
+}
+
 }  // namespace
 
 absl::Status CpuMatrix::Allocate() {
@@ -66,8 +72,9 @@ absl::StatusOr<std::unique_ptr<CpuMatrix>> CpuMatrix::Create(std::span<const Ten
       const int64_t to = std::min(end_row, (panel + 1) * kPanel);
       std::byte* const packed = matrix->data_ + panel * matrix->panel_bytes();
       for (int64_t row = from; row < to; ++row) {
-        cpu::PackPanelRow(matrix->format_, given, source + (row - first_row) * row_bytes, cols,
-                          static_cast<int>(row % kPanel), packed);
+        const int64_t of_part = row - first_row;
+        cpu::PackPanelRow(matrix->format_, given, source + of_part * row_bytes, cols,
+                          ScalesOf(part, of_part), static_cast<int>(row % kPanel), packed);
       }
     });
     first_row = end_row;

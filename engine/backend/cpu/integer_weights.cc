@@ -36,6 +36,15 @@ float Nearest(float value) {
   return (value + kIntegersOnly) - kIntegersOnly;
 }
 
+struct Range {
+  float low;
+  float high;
+};
+Range RangeOf(PanelFormat::Codec codec) {
+  if (codec == PanelFormat::Codec::kInt8) return {-127.0f, 127.0f};
+  return {-8.0f, 7.0f};
+}
+
 }  // namespace
 
 uint16_t QuantiseWeights(PanelFormat::Codec codec, const float* weights, int count,
@@ -48,11 +57,25 @@ uint16_t QuantiseWeights(PanelFormat::Codec codec, const float* weights, int cou
     std::fill(integers, integers + count, int8_t{0});
     return bits;
   }
-  const float low = wide ? -127.0f : -8.0f;
-  const float high = wide ? 127.0f : 7.0f;
+  const auto [low, high] = RangeOf(codec);
   for (int i = 0; i < count; ++i) {
     const float nearest = Nearest(weights[i] / scale);
     integers[i] = static_cast<int8_t>(std::clamp(nearest, low, high));
+  }
+  return bits;
+}
+
+std::optional<uint16_t> KeepIntegers(PanelFormat::Codec codec, const float* weights, int count,
+                                     float scale, int8_t* integers) {
+  const uint16_t bits = FloatToBf16(scale);
+  const float rounded = Bf16ToFloat(bits);
+  if (rounded == 0 || !std::isfinite(rounded)) return std::nullopt;
+  const auto [low, high] = RangeOf(codec);
+  for (int i = 0; i < count; ++i) {
+    // An integer of 8 bits stays within a quarter of itself.
+    const float given = weights[i] / rounded;
+    if (!(given > low - 0.5f && given < high + 0.5f)) return std::nullopt;
+    integers[i] = static_cast<int8_t>(Nearest(given));
   }
   return bits;
 }

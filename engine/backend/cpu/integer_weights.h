@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "engine/backend/cpu/panel_format.h"
 
@@ -14,5 +15,11 @@ namespace folio::cpu {
 // Without a scale (all weights zero) integers are zero.
 uint16_t QuantiseWeights(PanelFormat::Codec codec, const float* weights, int count,
                          int8_t* integers);
+
+// Of weights that are integers times `scale` already: these integers, and the scale rounded to
+// bf16, so that each weight changes by 2^-9 of itself at most, and not at all where the scale is a
+// bf16 number. nullopt where the codec does not have the integers.
+std::optional<uint16_t> KeepIntegers(PanelFormat::Codec codec, const float* weights, int count,
+                                     float scale, int8_t* integers);
 
 }  // namespace folio::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include "engine/backend/cpu/integer_weights.h"
 #include "engine/base/half.h"
@@ -74,13 +75,19 @@ uint32_t EightInFourBytes(const int8_t* integers) {
 }
 
 void PackIntegers(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
-                  int lane, std::byte* panel) {
+                  const RowScales& scales, int lane, std::byte* panel) {
+  const bool keeps = scales.scales != nullptr && scales.group % format.group == 0;
   float weights[kMaxWeightGroup];
   int8_t integers[kMaxWeightGroup];
   for (int64_t first = 0; first < inputs; first += format.group) {
     const int count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
     Widen(given, source + first * DTypeBytes(given), count, weights);
-    const uint16_t scale = QuantiseWeights(format.codec, weights, count, integers);
+    std::optional<uint16_t> kept;
+    if (keeps) {
+      const float scale = scales.scales[first / scales.group];
+      kept = KeepIntegers(format.codec, weights, count, scale, integers);
+    }
+    const uint16_t scale = kept ? *kept : QuantiseWeights(format.codec, weights, count, integers);
     std::fill(integers + count, integers + format.group, int8_t{0});
     std::memcpy(panel + ScaleOffset(format, lane), &scale, 2);
     std::byte* to = panel + IntegerOffset(format, lane, 0);
@@ -146,9 +153,9 @@ int64_t PanelFormat::group_bytes() const {
 }
 
 void PackPanelRow(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
-                  int lane, std::byte* panel) {
+                  const RowScales& scales, int lane, std::byte* panel) {
   const int64_t size = DTypeBytes(given);
-  if (format.integers()) return PackIntegers(format, given, source, inputs, lane, panel);
+  if (format.integers()) return PackIntegers(format, given, source, inputs, scales, lane, panel);
   if (format.codec == Codec::kBf16) return PackPairs(format, source, inputs, lane, panel);
   const int64_t first = OffsetOf(format, lane, 0);
   const int64_t second = OffsetOf(format, lane, 1) - first;

@@ -39,10 +39,16 @@ struct PanelFormat {
   int64_t x_words() const { return integers() ? 2 + group / 4 : 2; }
 };
 
+// TensorView::scales of one row; null: none.
+struct RowScales {
+  const float* scales = nullptr;
+  int group = 0;
+};
+
 // Writes the weights of output `lane` of a panel. `source` [inputs] of dtype `given`; the panel was
-// zero before.
+// zero before. Integers of groups that lie inside those of `scales` are kept.
 void PackPanelRow(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
-                  int lane, std::byte* panel);
+                  const RowScales& scales, int lane, std::byte* panel);
 
 // The weights of output `lane` as they are multiplied with, out [inputs].
 void ReadPanelRow(const PanelFormat& format, const std::byte* panel, int lane, int64_t inputs,
