@@ -40,8 +40,10 @@ const CLI::Validator kChatFormat(
     "FORMAT");
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
-  app->add_option("--model", engine->model_dir,
-                  "Hugging Face directory of the model, or synthetic:llama-2-7b and the like")
+  app->add_option(
+         "--model", engine->model_dir,
+         "Hugging Face directory or GGUF file of the model, or synthetic:llama-2-7b and the "
+         "like")
       ->required();
   app->add_option("--device", engine->device,
                   "Where the model runs; auto: on a GPU if there is one")
@@ -59,7 +61,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
       ->check(CLI::IsMember(
           {"auto", "portable", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}));
   app->add_option("--weight-dtype", engine->weight_dtype,
-                  "Numbers in the weights; auto: as the model has them. int8 and int4 have a "
+                  "Numbers in the weights; auto: as the model has them, or the nearest to them. "
+                  "int8 and int4 have a "
                   "scale per output and group of inputs, and run on the CPU backend")
       ->check(CLI::IsMember({"auto", "fp32", "bf16", "int8", "int4"}));
   app->add_option("--weight-group", engine->weight_group,

@@ -55,6 +55,7 @@ void LogModel(const Engine& engine, int grpc_port) {
                info.model_name, info.synthetic ? " (synthetic weights)" : "", grpc_port,
                info.num_parameters, info.weight_dtype, info.num_threads, info.backend,
                info.kv_capacity_bytes >> 20);
+  if (!info.weight_conversion.empty()) spdlog::info("weights: {}", info.weight_conversion);
   spdlog::info("memory: {}", info.memory_plan);
   if (info.chat != nullptr) spdlog::info("chat format: {}", info.chat->format().name);
   if (!info.chat_note.empty()) spdlog::warn("{}", info.chat_note);

@@ -108,6 +108,9 @@ class Backend {
   virtual absl::StatusOr<std::unique_ptr<PackedMatrix>> Pack(std::span<const TensorView> parts,
                                                              const WeightFormat& format) = 0;
 
+  // Whether Pack has formats of integers.
+  virtual bool packs_integers() const { return false; }
+
   // Names the order of the bytes of PackedMatrix::packed(), with its version: under the same name
   // the same weights are the same bytes, on every machine. Empty: matrices of this backend are not
   // kept in files.

@@ -155,16 +155,23 @@ absl::Status Checkpoint::CheckKeyTensor(const ModelConfig& config) const {
       "was trained with the strict form)"));
 }
 
-absl::StatusOr<DType> Checkpoint::CheckAllTensors(const ModelConfig& config) const {
+absl::StatusOr<CheckpointNumbers> Checkpoint::CheckAllTensors(const ModelConfig& config) const {
   FOLIO_RETURN_IF_ERROR(CheckKeyTensor(config));
   std::map<DType, int64_t> elements;  // of matrices
   for (const TensorSpec& spec : ModelTensors(config)) {
     FOLIO_ASSIGN_OR_RETURN(const TensorView view, Describe(spec.name, spec.shape));
     if (view.rank > 1) elements[view.dtype] += view.num_elements();
   }
-  if (elements.size() == 1) return elements.begin()->first;
-  if (elements.contains(DType::kF16)) return DType::kF32;
-  return elements[DType::kBf16] > elements[DType::kF32] ? DType::kBf16 : DType::kF32;
+  CheckpointNumbers numbers;
+  if (elements.size() == 1) {
+    numbers.dtype = elements.begin()->first;
+  } else if (elements.contains(DType::kF16)) {
+    numbers.dtype = DType::kF32;
+  } else {
+    numbers.dtype =
+        elements[DType::kBf16] > elements[DType::kF32] ? DType::kBf16 : DType::kF32;
+  }
+  return numbers;
 }
 
 }  // namespace folio

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/model/model_config.h"
 #include "engine/model/safetensors_file.h"
+#include "engine/model/weight_source.h"
 #include "engine/tensor/owned_tensor.h"
 
 namespace folio {
@@ -21,24 +22,18 @@ absl::StatusOr<std::map<std::string, std::string>> ParseShardIndex(std::string_v
 // The weights of a Hugging Face directory: model.safetensors, or the shards which
 // model.safetensors.index.json names. Tensors are read when asked for. Owned by whoever loads the
 // model; move-only; const members are safe for concurrent use.
-class Checkpoint {
+class Checkpoint final : public WeightSource {
  public:
   // Errors: NOT_FOUND when DIR has neither file or a shard is missing; INVALID_ARGUMENT for a bad
   // file or an index that names a tensor which its shard does not have.
   static absl::StatusOr<Checkpoint> Open(const std::string& dir);
 
-  // Reads a tensor of fp32, fp16 or bf16.
-  // Errors: NOT_FOUND; INVALID_ARGUMENT when its shape is not `expected_shape`; UNIMPLEMENTED for
-  // another dtype; DATA_LOSS names the first element that is infinite or NaN, or a file that was
-  // cut since it was opened.
   absl::StatusOr<OwnedTensor> Tensor(const std::string& name,
-                                     std::span<const int64_t> expected_shape) const;
+                                     std::span<const int64_t> expected_shape) const override;
 
-  // Checks that every tensor of the architecture is there with the right shape. Returns the dtype
-  // that its matrices are kept in: that of most of their elements, or fp32 where some are fp16 and
-  // some are not, since neither half holds the other. Call before anything is allocated. Errors:
-  // those of Tensor.
-  absl::StatusOr<DType> CheckAllTensors(const ModelConfig& config) const;
+  // The dtype is that of most elements of its matrices, or fp32 where some are fp16 and some are not,
+  // since neither half holds the other. Errors: those of WeightSource.
+  absl::StatusOr<CheckpointNumbers> CheckAllTensors(const ModelConfig& config) const override;
 
  private:
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}

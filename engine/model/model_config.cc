@@ -11,6 +11,8 @@
 #include "engine/base/input_file.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/generation_config.h"
+#include "engine/model/gguf_config.h"
+#include "engine/model/gguf_file.h"
 #include "engine/model/json_document.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/layer_views_config.h"
@@ -292,35 +294,39 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text) {
 
 namespace {
 
-absl::Status CheckIsDirectory(const std::string& dir) {
+absl::Status CheckExists(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(dir, ignored)) return absl::OkStatus();
-  constexpr char kExpected[] =
-      "; a model is a directory as Hugging Face has it, with config.json, *.safetensors and "
-      "tokenizer.model or tokenizer.json (GGUF and other files are not read)";
-  if (std::filesystem::exists(dir, ignored)) {
-    return absl::InvalidArgumentError(absl::StrCat(dir, " is a file", kExpected));
-  }
-  return absl::NotFoundError(absl::StrCat(dir, ": no such directory", kExpected));
+  if (std::filesystem::exists(path, ignored)) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat(path,
+                   ": no such directory or file; a model is a directory as Hugging Face has it, "
+                   "with config.json, *.safetensors and tokenizer.model or tokenizer.json, or a "
+                   "GGUF file"));
 }
 
 }  // namespace
 
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir) {
-  FOLIO_RETURN_IF_ERROR(CheckIsDirectory(dir));
-  const auto in_dir = [&dir](const absl::Status& status) {
-    return absl::Status(status.code(), absl::StrCat(dir, ": ", status.message()));
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& path) {
+  FOLIO_RETURN_IF_ERROR(CheckExists(path));
+  const auto about = [&path](const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   };
+  if (IsModelFile(path)) {
+    FOLIO_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+    FOLIO_ASSIGN_OR_RETURN(const std::string text, GgufConfigJson(file));
+    absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
+    return config.ok() ? config : about(config.status());
+  }
   FOLIO_ASSIGN_OR_RETURN(const std::string text,
-                         ReadSmallFile(absl::StrCat(dir, "/config.json"), kMaxConfigBytes));
+                         ReadSmallFile(absl::StrCat(path, "/config.json"), kMaxConfigBytes));
   absl::StatusOr<ModelConfig> config = ParseModelConfig(text);
-  if (!config.ok()) return in_dir(config.status());
+  if (!config.ok()) return about(config.status());
   const auto generation =
-      ReadSmallFile(absl::StrCat(dir, "/generation_config.json"), kMaxConfigBytes);
+      ReadSmallFile(absl::StrCat(path, "/generation_config.json"), kMaxConfigBytes);
   if (absl::IsNotFound(generation.status())) return config;
   FOLIO_RETURN_IF_ERROR(generation.status());
   const absl::Status added = AddGenerationConfig(*generation, &*config);
-  if (!added.ok()) return in_dir(added);
+  if (!added.ok()) return about(added);
   return config;
 }
 

@@ -48,8 +48,8 @@ struct ModelConfig {
 // that is valid but of a kind Folio cannot run (architecture, activation, ...).
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json);
 
-// Reads DIR/config.json, and DIR/generation_config.json if there is one. Errors: NOT_FOUND, or
-// those of ParseModelConfig with the directory's name.
-absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& dir);
+// Reads DIR/config.json, and DIR/generation_config.json if there is one, or what a GGUF file says
+// instead. Errors: NOT_FOUND, or those of ParseModelConfig and GgufConfigJson with the path.
+absl::StatusOr<ModelConfig> LoadModelConfig(const std::string& path);
 
 }  // namespace folio

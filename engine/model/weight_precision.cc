@@ -19,15 +19,18 @@ int64_t WeightPrecision::MatrixBytes(const WeightFormat& format, int64_t outputs
   return outputs * groups * (group_bytes + DTypeBytes(DType::kBf16));
 }
 
-absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int group,
-                                                     DType given) {
+absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int group, DType given,
+                                                     const WeightFormat& nearest) {
   if (group != 0 && group != 32 && group != 64 && group != 128) {
     return absl::InvalidArgumentError(
         absl::StrCat("weight_group is ", group, ", must be 32, 64 or 128"));
   }
   WeightPrecision precision;
   precision.dtype = given;
-  if (name == "auto") return precision;
+  if (name == "auto") {
+    if (nearest.codec == Codec::kAsGiven) return precision;
+    name = nearest.codec == Codec::kInt8 ? "int8" : "int4";
+  }
   if (name == "fp32" || name == "bf16") {
     precision.dtype = name == "fp32" ? DType::kF32 : DType::kBf16;
     return precision;
@@ -36,8 +39,10 @@ absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int 
     return absl::InvalidArgumentError(absl::StrCat("weight_dtype is '", std::string(name),
                                                    "', must be auto, fp32, bf16, int8 or int4"));
   }
-  if (group == 0) group = name == "int8" ? 128 : 32;
-  precision.layers = {name == "int8" ? Codec::kInt8 : Codec::kInt4, group};
+  const Codec codec = name == "int8" ? Codec::kInt8 : Codec::kInt4;
+  if (group == 0 && codec == nearest.codec) group = nearest.group;
+  if (group == 0) group = codec == Codec::kInt8 ? 128 : 32;
+  precision.layers = {codec, group};
   precision.head = {Codec::kInt8, group};
   return precision;
 }

@@ -26,9 +26,11 @@ struct WeightPrecision {
   int64_t MatrixBytes(const WeightFormat& format, int64_t outputs, int64_t inputs) const;
 };
 
-// `name` is auto (as `given`, the dtype of the checkpoint), fp32, bf16, int8 or int4; `group` is
-// 32, 64, 128, or 0: 128 of int8, whose loss hardly grows with it, 32 of int4. The head is int8
-// where the layers are integers. Errors: INVALID_ARGUMENT.
-absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int group, DType given);
+// `name` is auto, fp32, bf16, int8 or int4; `group` is 32, 64, 128, or 0: that of `nearest` for its
+// codec, else 128 of int8, whose loss hardly grows with it, and 32 of int4. auto: the integers
+// `nearest` to the checkpoint's, or where it has none, `given`, its dtype. The head is int8 where
+// the layers are integers. Errors: INVALID_ARGUMENT.
+absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int group, DType given,
+                                                     const WeightFormat& nearest = {});
 
 }  // namespace folio

@@ -56,15 +56,15 @@ std::vector<const PackedMatrix*> MatricesOf(const LayerWeights& w) {
   return matrices;
 }
 
-// Reads the tensors of one checkpoint for one backend.
+// Reads the tensors of one source for one backend.
 class Loader {
  public:
-  Loader(const ModelConfig& config, const Checkpoint& checkpoint, const WeightPrecision& precision,
+  Loader(const ModelConfig& config, const WeightSource& source, const WeightPrecision& precision,
          Backend* backend, const TensorObserver& observer)
       : config_(config),
         shape_(config.shape),
         names_(FindFamily(config.architecture)->tensors),
-        checkpoint_(checkpoint),
+        source_(source),
         precision_(precision),
         backend_(backend),
         observer_(observer),
@@ -80,7 +80,7 @@ class Loader {
   };
 
   absl::StatusOr<OwnedTensor> Read(const std::string& name, const Shape& shape) const {
-    auto tensor = checkpoint_.Tensor(name, shape);
+    auto tensor = source_.Tensor(name, shape);
     if (tensor.ok() && observer_) observer_(name, tensor->view);
     return tensor;
   }
@@ -178,7 +178,7 @@ class Loader {
   const ModelConfig& config_;
   const ModelShape& shape_;
   const TensorNames& names_;
-  const Checkpoint& checkpoint_;
+  const WeightSource& source_;
   const WeightPrecision& precision_;
   Backend* const backend_;
   const TensorObserver& observer_;
@@ -345,11 +345,11 @@ int64_t Weights::num_parameters() const {
   return count;
 }
 
-absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const WeightSource& source,
                                     const WeightPrecision& precision, Backend* backend,
                                     const TensorObserver& observer) {
-  FOLIO_RETURN_IF_ERROR(checkpoint.CheckAllTensors(config).status());
-  return Loader(config, checkpoint, precision, backend, observer).Load();
+  FOLIO_RETURN_IF_ERROR(source.CheckAllTensors(config).status());
+  return Loader(config, source, precision, backend, observer).Load();
 }
 
 }  // namespace folio

@@ -7,9 +7,9 @@
 
 #include "absl/status/statusor.h"
 #include "engine/backend/backend.h"
-#include "engine/model/checkpoint.h"
 #include "engine/model/model_config.h"
 #include "engine/model/weight_precision.h"
+#include "engine/model/weight_source.h"
 
 namespace folio {
 
@@ -65,8 +65,8 @@ using TensorObserver = std::function<void(const std::string& name, const TensorV
 
 // Reads and packs one matrix after the other, so that memory never holds the model twice. Every
 // tensor that is read is shown to `observer`, if there is one; a fused one may be shown several
-// times. Errors: of the checkpoint and the backend.
-absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const Checkpoint& checkpoint,
+// times. Errors: of the source and the backend.
+absl::StatusOr<Weights> LoadWeights(const ModelConfig& config, const WeightSource& source,
                                     const WeightPrecision& precision, Backend* backend,
                                     const TensorObserver& observer = nullptr);
 

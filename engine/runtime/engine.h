@@ -29,7 +29,8 @@ class FileSystem;
 using MakeDeviceBackend = std::function<absl::StatusOr<std::unique_ptr<Backend>>()>;
 
 struct EngineOptions {
-  // A Hugging Face directory, or "synthetic:NAME" for a known shape with random weights.
+  // A Hugging Face directory, a GGUF file, or "synthetic:NAME" for a known shape with random
+  // weights.
   std::string model_dir;
   // cpu; cuda; or auto: cuda if this build has it and there is a device, else cpu.
   std::string device = "cpu";
@@ -52,8 +53,8 @@ struct EngineOptions {
   // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
   int page_tokens = 0;
   // fp32, bf16, or integers with a scale per output and group of inputs: int8, int4 (CPU backend
-  // only); auto: as the checkpoint has them. The group is 32, 64 or 128; 0: 128 of int8, 32 of
-  // int4.
+  // only); auto: as the checkpoint has them, or the integers nearest to those that it has. The
+  // group is 32, 64 or 128; 0: as the checkpoint has it, else 128 of int8, 32 of int4.
   std::string weight_dtype = "auto";
   int weight_group = 0;
   // fp32, bf16 or auto: fp32 for fp32 weights, bf16 otherwise.
@@ -99,6 +100,8 @@ struct EngineInfo {
   std::string architecture;
   int64_t num_parameters = 0;
   std::string weight_dtype;
+  // What became of the numbers of a quantised checkpoint, in words; else "".
+  std::string weight_conversion;
   bool synthetic = false;
   ModelShape shape;
   std::string backend;

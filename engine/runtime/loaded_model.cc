@@ -13,13 +13,16 @@
 #include "engine/base/memory_bounds.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/usable_cpus.h"
+#include "engine/model/gguf_file.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
 #include "engine/runtime/model_tiers.h"
 #include "engine/runtime/model_weights.h"
 #include "engine/store/fingerprint.h"
 #include "engine/tokenizer/byte_tokenizer.h"
+#include "engine/tokenizer/gguf_tokenizer.h"
 #include "engine/tokenizer/open_tokenizer.h"
+#include "engine/tokenizer/tokenizer_files.h"
 
 namespace folio {
 namespace {
@@ -269,13 +272,29 @@ absl::StatusOr<std::optional<ChatFormat>> ChooseChatFormat(const EngineOptions& 
   return format;
 }
 
-// The tokenizer, and what it makes of conversations.
-absl::Status OpenText(const EngineOptions& options, bool tokenizer_required, LoadedModel* model) {
-  FOLIO_ASSIGN_OR_RETURN(const TokenizerConfig config, ReadTokenizerConfig(options.model_dir));
-  auto tokenizer = OpenTokenizer(options.model_dir, config, model->config.shape.vocab_size);
-  if (absl::IsNotFound(tokenizer.status()) && !tokenizer_required) return absl::OkStatus();
+// The tokenizer of a directory or GGUF file. Returns what is said of the tokens around a text.
+absl::StatusOr<TokenizerConfig> OpenTokenizerOf(const std::string& path, bool required,
+                                                LoadedModel* model) {
+  const int vocab_size = model->config.shape.vocab_size;
+  if (IsModelFile(path)) {
+    FOLIO_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+    FOLIO_ASSIGN_OR_RETURN(const TokenizerFiles files, GgufTokenizerFiles(file));
+    FOLIO_ASSIGN_OR_RETURN(model->tokenizer, OpenTokenizerFiles(path, files, vocab_size));
+    return ParseTokenizerConfig(path, files.at("tokenizer_config.json"));
+  }
+  FOLIO_ASSIGN_OR_RETURN(TokenizerConfig config, ReadTokenizerConfig(path));
+  auto tokenizer = OpenTokenizer(path, config, vocab_size);
+  if (absl::IsNotFound(tokenizer.status()) && !required) return config;
   FOLIO_RETURN_IF_ERROR(tokenizer.status());
   model->tokenizer = *std::move(tokenizer);
+  return config;
+}
+
+// The tokenizer, and what it makes of conversations.
+absl::Status OpenText(const EngineOptions& options, bool tokenizer_required, LoadedModel* model) {
+  FOLIO_ASSIGN_OR_RETURN(const TokenizerConfig config,
+                         OpenTokenizerOf(options.model_dir, tokenizer_required, model));
+  if (model->tokenizer == nullptr) return absl::OkStatus();
   FOLIO_ASSIGN_OR_RETURN(const std::optional<ChatFormat> format,
                          ChooseChatFormat(options, config, &model->info.chat_note));
   if (!format.has_value()) return absl::OkStatus();
@@ -340,8 +359,10 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   FOLIO_RETURN_IF_ERROR(CheckBackend(*model));
   FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
   FOLIO_RETURN_IF_ERROR(OpenText(options, tokenizer_required, model.get()));
-  FOLIO_ASSIGN_OR_RETURN(const ModelWeights weights, ModelWeights::Open(options, model->config));
+  FOLIO_ASSIGN_OR_RETURN(const ModelWeights weights,
+                         ModelWeights::Open(options, model->config, *model->backend));
   model->precision = weights.precision();
+  model->info.weight_conversion = weights.conversion();
   FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));
   // What stored documents are known by.
   TensorDigests* const wanted = options.kv_dir.empty() ? nullptr : &digests;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "engine/attention/attention_registry.h"
@@ -39,8 +40,8 @@ struct LoadedModel {
   std::unique_ptr<Transformer> transformer;
 };
 
-// Loads a Hugging Face directory. Without `tokenizer_required` a missing tokenizer.model is
-// accepted (benchmarks on token ids). Errors: see Engine::Create.
+// Loads a Hugging Face directory or a GGUF file. Without `tokenizer_required` a missing
+// tokenizer.model is accepted (benchmarks on token ids). Errors: see Engine::Create.
 absl::StatusOr<std::unique_ptr<LoadedModel>> LoadModel(const EngineOptions& options,
                                                        bool tokenizer_required = true);
 // The same with a backend that the caller has made.

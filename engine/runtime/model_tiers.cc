@@ -9,8 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/gguf_config.h"
+#include "engine/model/gguf_file.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/open_files.h"
+#include "engine/tokenizer/gguf_tokenizer.h"
 
 namespace folio {
 namespace {
@@ -29,20 +32,40 @@ std::string BytesOfFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Identity IdentityOf(const std::string& model_dir, const TensorDigests& tensors,
-                    const KvGeometry& geometry, const WeightPrecision& precision) {
+// The small files of a model.
+struct ConfigFiles {
+  std::string config;
+  std::vector<ModelFile> tokenizer;
+};
+
+absl::StatusOr<ConfigFiles> ReadConfigFiles(const std::string& model_dir) {
+  ConfigFiles files;
+  if (IsSynthetic(model_dir)) {
+    files.config = model_dir;  // says all of it
+    return files;
+  }
+  if (IsModelFile(model_dir)) {
+    FOLIO_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(model_dir));
+    FOLIO_ASSIGN_OR_RETURN(files.config, GgufConfigJson(file));
+    FOLIO_ASSIGN_OR_RETURN(const TokenizerFiles tokenizer, GgufTokenizerFiles(file));
+    for (const auto& [name, bytes] : tokenizer) files.tokenizer.push_back({name, bytes});
+    return files;
+  }
   const std::filesystem::path dir(model_dir);
-  // The name of a synthetic model says all of it.
-  const bool synthetic = IsSynthetic(model_dir);
-  std::vector<ModelFile> files;
+  files.config = BytesOfFile(dir / "config.json");
   for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer_config.json"}) {
-    if (!synthetic && std::filesystem::exists(dir / name)) {
-      files.push_back({name, BytesOfFile(dir / name)});
+    if (std::filesystem::exists(dir / name)) {
+      files.tokenizer.push_back({name, BytesOfFile(dir / name)});
     }
   }
+  return files;
+}
+
+Identity IdentityOf(ConfigFiles files, const TensorDigests& tensors, const KvGeometry& geometry,
+                    const WeightPrecision& precision) {
   Identity identity;
-  identity.tokenizer = TokenizerFingerprint(std::move(files));
-  const ModelContent content{.config = synthetic ? model_dir : BytesOfFile(dir / "config.json"),
+  identity.tokenizer = TokenizerFingerprint(std::move(files.tokenizer));
+  const ModelContent content{.config = std::move(files.config),
                              .tokenizer = identity.tokenizer,
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
@@ -98,7 +121,8 @@ absl::Status SetupKeeper(const EngineOptions& options, const KvGeometry& geometr
   const std::string dir = absl::StrCat(options.kv_dir, "/", kStoreDirectory);
   FOLIO_ASSIGN_OR_RETURN(model->document_files, OpenFiles(options, dir));
   FOLIO_ASSIGN_OR_RETURN(const int64_t quota, DiskBytes(dir, options.store_bytes, "--store-bytes"));
-  const Identity identity = IdentityOf(options.model_dir, tensors, geometry, model->precision);
+  FOLIO_ASSIGN_OR_RETURN(ConfigFiles files, ReadConfigFiles(options.model_dir));
+  const Identity identity = IdentityOf(std::move(files), tensors, geometry, model->precision);
   FOLIO_ASSIGN_OR_RETURN(
       model->keeper,
       DocumentKeeper::Open(model->document_files.get(), model->home.get(), model->tokenizer.get(),

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/checkpoint.h"
 
 namespace folio {
 namespace {
@@ -28,17 +29,32 @@ absl::Status CheckAsked(const EngineOptions& options, const PackedWeights& packe
       " weights; leave it out, or give --model the checkpoint that the file was made of"));
 }
 
+std::string Conversion(const CheckpointNumbers& from, const WeightPrecision& to) {
+  if (from.name.empty()) return "";
+  if (!to.integers()) return absl::StrCat(from.name, ", dequantised to ", to.name());
+  const bool narrower = from.nearest.codec == WeightFormat::Codec::kInt8 &&
+                        to.layers.codec == WeightFormat::Codec::kInt4;
+  if (from.scale_group > 0 && from.scale_group % to.layers.group == 0 && !narrower) {
+    return absl::StrCat(from.name, ", integers kept as ", to.name(), ", scales rounded to bf16");
+  }
+  return absl::StrCat(from.name, ", dequantised and quantised again to the nearest ", to.name());
+}
+
 }  // namespace
 
 absl::StatusOr<ModelWeights> ModelWeights::Open(const EngineOptions& options,
-                                                const ModelConfig& config) {
+                                                const ModelConfig& config, const Backend& backend) {
   ModelWeights weights;
   const std::string& dir = options.model_dir;
   if (!HasPackedWeights(dir)) {
-    FOLIO_ASSIGN_OR_RETURN(weights.checkpoint_, Checkpoint::Open(dir));
-    FOLIO_ASSIGN_OR_RETURN(const DType dtype, weights.checkpoint_->CheckAllTensors(config));
-    FOLIO_ASSIGN_OR_RETURN(weights.precision_,
-                           ParseWeightPrecision(options.weight_dtype, options.weight_group, dtype));
+    FOLIO_ASSIGN_OR_RETURN(weights.source_, OpenWeightSource(dir, config));
+    FOLIO_ASSIGN_OR_RETURN(const CheckpointNumbers numbers,
+                           weights.source_->CheckAllTensors(config));
+    FOLIO_ASSIGN_OR_RETURN(
+        weights.precision_,
+        ParseWeightPrecision(options.weight_dtype, options.weight_group, numbers.dtype,
+                             backend.packs_integers() ? numbers.nearest : WeightFormat{}));
+    weights.conversion_ = Conversion(numbers, weights.precision_);
     return weights;
   }
   if (Checkpoint::Open(dir).ok()) {
@@ -64,7 +80,7 @@ absl::StatusOr<Weights> ModelWeights::Load(const ModelConfig& config, Backend* b
       digests->Add(name, tensor);
     };
   }
-  return LoadWeights(config, *checkpoint_, precision_, backend, observer);
+  return LoadWeights(config, *source_, precision_, backend, observer);
 }
 
 }  // namespace folio

@@ -15,12 +15,7 @@
 namespace folio {
 namespace {
 
-// Patterns that never match across a space between two other characters, of Qwen2 and Llama 3.
-constexpr char kQwen2Pattern[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr char kLlama3Pattern[] =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
+// Patterns that never match across a space between two other characters.
 bool StopsAtSpaces(const std::string& pattern) {
   return pattern == kGpt2Pattern || pattern == kQwen2Pattern || pattern == kLlama3Pattern;
 }

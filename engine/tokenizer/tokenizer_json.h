@@ -51,5 +51,8 @@ absl::StatusOr<TokenizerJson> ParseTokenizerJson(const std::string& what, std::s
 
 // The pattern of GPT-2, which the ByteLevel pre-tokenizer stands for.
 extern const char kGpt2Pattern[];
+// Those of Qwen2 and Llama 3, which their files write out.
+extern const char kQwen2Pattern[];
+extern const char kLlama3Pattern[];
 
 }  // namespace folio

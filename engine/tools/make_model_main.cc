@@ -26,7 +26,8 @@ ABSL_FLAG(std::string, tokenizer, "",
 ABSL_FLAG(
     std::string, quantise, "",
     "int8, int4 or bf16: write --checkpoint with weights in these numbers, packed for the CPU");
-ABSL_FLAG(std::string, checkpoint, "", "Hugging Face directory to read, with --quantise");
+ABSL_FLAG(std::string, checkpoint, "",
+          "Hugging Face directory or GGUF file to read, with --quantise");
 ABSL_FLAG(int, weight_group, 0,
           "inputs that share a scale: 32, 64 or 128; 0: 128 of int8, 32 of int4");
 ABSL_FLAG(int, threads, 0, "threads that pack; 0: one for each CPU");

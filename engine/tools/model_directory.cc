@@ -1,6 +1,7 @@
 #include "engine/tools/model_directory.h"
 
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +30,14 @@ absl::Status CopyModelFile(const std::string& from, const std::string& to) {
   if (!error) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("cannot copy ", from, " to ", to, ": ", error.message()));
+}
+
+absl::Status WriteModelFile(const std::string& bytes, const std::string& to) {
+  std::ofstream file(to, std::ios::binary);
+  file << bytes;
+  file.close();
+  if (file) return absl::OkStatus();
+  return absl::DataLossError(absl::StrCat("cannot write ", to, "; is there room?"));
 }
 
 }  // namespace folio

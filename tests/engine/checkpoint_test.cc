@@ -80,9 +80,9 @@ TEST_P(MadeModel, IsACompleteCheckpoint) {
   EXPECT_EQ(config->shape.head_dim, 8);
   const auto checkpoint = Checkpoint::Open(path);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-  const auto dtype = checkpoint->CheckAllTensors(*config);
-  ASSERT_TRUE(dtype.ok()) << dtype.status();
-  EXPECT_EQ(*dtype, GetParam());
+  const auto numbers = checkpoint->CheckAllTensors(*config);
+  ASSERT_TRUE(numbers.ok()) << numbers.status();
+  EXPECT_EQ(numbers->dtype, GetParam());
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, MadeModel,

@@ -28,6 +28,7 @@ class FailingBackend : public Backend {
                                                      const WeightFormat& format) override {
     return real_->Pack(parts, format);
   }
+  bool packs_integers() const override { return real_->packs_integers(); }
   std::string packed_layout() const override { return real_->packed_layout(); }
   absl::StatusOr<std::unique_ptr<PackedMatrix>> ReadPacked(const PackedShape& shape,
                                                            int64_t num_bytes, int64_t part_bytes,

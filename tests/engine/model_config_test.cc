@@ -348,16 +348,17 @@ TEST(ModelConfig, RefusesNonsense) {
   }
 }
 
-TEST(ModelConfig, WhatIsNoDirectoryIsToldWhatAModelIs) {
+TEST(ModelConfig, WhatIsNoModelIsToldWhatAModelIs) {
   const ScratchDir dir;
-  dir.Write("model.gguf", "GGUF");
-  const absl::Status file = LoadModelConfig(dir.path() + "/model.gguf").status();
+  dir.Write("model.bin", "GGML");
+  const absl::Status file = LoadModelConfig(dir.path() + "/model.bin").status();
   EXPECT_EQ(file.code(), absl::StatusCode::kInvalidArgument) << file;
-  EXPECT_NE(file.ToString().find("model.gguf is a file; a model is a directory"), std::string::npos)
+  EXPECT_NE(file.ToString().find("model.bin: is no GGUF file, and no directory"), std::string::npos)
       << file;
   const absl::Status none = LoadModelConfig(dir.path() + "/none").status();
   EXPECT_EQ(none.code(), absl::StatusCode::kNotFound) << none;
-  EXPECT_NE(none.ToString().find("no such directory; a model is a directory"), std::string::npos)
+  EXPECT_NE(none.ToString().find("no such directory or file; a model is a directory"),
+            std::string::npos)
       << none;
 }
 

@@ -42,10 +42,11 @@ std::string PlannedSum(const LoadedModel& model) {
 
 Fingerprint FingerprintOf(const EngineOptions& options) {
   const ModelConfig config = *LoadModelConfig(options.model_dir);
-  const auto weights = ModelWeights::Open(options, config);
+  const std::unique_ptr<Backend> backend = NewTestBackend();
+  const auto weights = ModelWeights::Open(options, config, *backend);
   EXPECT_TRUE(weights.ok()) << weights.status();
   TensorDigests digests;
-  EXPECT_TRUE(weights->Load(config, NewTestBackend().get(), &digests).ok());
+  EXPECT_TRUE(weights->Load(config, backend.get(), &digests).ok());
   return ModelContent{.config = ReadAll(options.model_dir + "/config.json"),
                       .tokenizer = {},
                       .tensors = digests,

@@ -67,6 +67,46 @@ OFFSETS = bytes.fromhex(
 FILES = [(b"\0\0", b"8 bytes." + bytes(4088) + INDEX + FOOTER), (b"\0\4", TOKENS),
          (b"\0\4", OFFSETS)]
 
+
+
+def gguf(pairs, tensors, data_bytes):
+    """A GGUF file; pairs of key and value, tensors of name, dims, type and offset."""
+    def typed(value):
+        if isinstance(value, bool):
+            return struct.pack("<IB", 7, value)
+        if isinstance(value, int):
+            return struct.pack("<II", 4, value)
+        if isinstance(value, float):
+            return struct.pack("<If", 6, value)
+        if isinstance(value, str):
+            return struct.pack("<I", 8) + string(value)
+        entries = [typed(entry) for entry in value]
+        return struct.pack("<I", 9) + entries[0][:4] + struct.pack("<Q", len(entries)) + b"".join(e[4:] for e in entries)
+
+    def string(value):
+        return struct.pack("<Q", len(value.encode())) + value.encode()
+
+    file = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(pairs))
+    file += b"".join(string(key) + typed(value) for key, value in pairs.items())
+    for name, dims, kind, offset in tensors:
+        file += string(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+    return file + bytes(-len(file) % 32) + bytes(range(1, data_bytes + 1))
+
+
+GGUF_MODEL = {"general.architecture": "llama", "llama.block_count": 1, "llama.embedding_length": 32,
+              "llama.feed_forward_length": 64, "llama.context_length": 128, "llama.attention.head_count": 4,
+              "llama.rope.freq_base": 10000.0, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
+GGUF_TENSORS = [("token_embd.weight", [32, 2], 8, 0), ("rope_freqs.weight", [4], 0, 96)]
+GGUFS = [
+    (GGUF_MODEL | {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", "a"],
+                   "tokenizer.ggml.scores": [0.0, 0.0, 0.0, -1.0], "tokenizer.ggml.token_type": [2, 3, 3, 1]},
+     GGUF_TENSORS, 128),
+    (GGUF_MODEL | {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "llama-bpe",
+                   "tokenizer.ggml.tokens": ["a", "b", "ab", "<s>"], "tokenizer.ggml.token_type": [1, 1, 1, 3],
+                   "tokenizer.ggml.merges": ["a b"], "tokenizer.ggml.add_bos_token": True}, GGUF_TENSORS[:1], 96),
+    ({"general.alignment": 64, "split.count": 2}, [], 0),
+]
+
 TEXTS = [b"plain text", "é ▁ 😀 文".encode(), b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\x80\xff"]
 
 
@@ -83,6 +123,8 @@ def main():
         text += b" " * (-len(text) % 8)
         write("safetensors_header", i, struct.pack("<H", data_bytes) + text)
         write("safetensors_file", i, struct.pack("<Q", len(text)) + text + bytes(data_bytes))
+    for i, (pairs, tensors, data_bytes) in enumerate(GGUFS):
+        write("gguf", i, gguf(pairs, tensors, data_bytes))
     write("model_config", 0, json.dumps(CONFIG).encode())
     scaled = dict(CONFIG, rope_scaling={"rope_type": "default"}, eos_token_id=None, head_dim=None)
     write("model_config", 1, json.dumps(scaled).encode())
