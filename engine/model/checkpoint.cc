@@ -114,6 +114,11 @@ absl::StatusOr<const SafetensorsFile*> Checkpoint::ShardOf(const std::string& na
                                           "\", which its config.json asks for"));
 }
 
+absl::StatusOr<Checkpoint::Stored> Checkpoint::Find(const std::string& name) const {
+  FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));
+  return Stored{shard, &shard->entries().at(name)};
+}
+
 absl::StatusOr<TensorView> Checkpoint::Describe(const std::string& name,
                                                 std::span<const int64_t> expected_shape) const {
   FOLIO_ASSIGN_OR_RETURN(const SafetensorsFile* shard, ShardOf(name));

@@ -35,13 +35,22 @@ class Checkpoint final : public WeightSource {
   // since neither half holds the other. Errors: those of WeightSource.
   absl::StatusOr<CheckpointNumbers> CheckAllTensors(const ModelConfig& config) const override;
 
+  // A tensor of any dtype as it lies in its file. Errors: NOT_FOUND.
+  struct Stored {
+    const SafetensorsFile* file;
+    const SafetensorsEntry* entry;
+  };
+  bool Contains(const std::string& name) const { return shard_of_tensor_.contains(name); }
+  absl::StatusOr<Stored> Find(const std::string& name) const;
+
+  // Shape and dtype, without data. Errors: those of Tensor but for DATA_LOSS.
+  absl::StatusOr<TensorView> Describe(const std::string& name,
+                                      std::span<const int64_t> expected_shape) const;
+
  private:
   explicit Checkpoint(std::string dir) : dir_(std::move(dir)) {}
   absl::Status OpenShards(const std::map<std::string, std::string>& weight_map);
   absl::Status CheckKeyTensor(const ModelConfig& config) const;
-  // Shape and dtype, without data. Errors: those of Tensor but for DATA_LOSS.
-  absl::StatusOr<TensorView> Describe(const std::string& name,
-                                      std::span<const int64_t> expected_shape) const;
   absl::StatusOr<const SafetensorsFile*> ShardOf(const std::string& name) const;
 
   std::string dir_;

@@ -16,6 +16,7 @@
 #include "engine/model/json_document.h"
 #include "engine/model/json_fields.h"
 #include "engine/model/layer_views_config.h"
+#include "engine/model/quantization_config.h"
 #include "engine/model/rope_config.h"
 #include "engine/types/limits.h"
 #include "nlohmann/json.hpp"
@@ -93,12 +94,7 @@ absl::Status CheckSupported(const Json& json, const Family& family) {
   FOLIO_RETURN_IF_ERROR(MustBeOff(json, "mlp_bias"));
   FOLIO_RETURN_IF_ERROR(MustBeOff(json, "use_sliding_window"));
   if (family.full_layer_period == 0) FOLIO_RETURN_IF_ERROR(CheckLayerTypes(json));
-  if (const Json* quantization = Find(json, "quantization_config"); quantization != nullptr) {
-    return absl::UnimplementedError(
-        absl::StrCat("\"quantization_config\" is ", Shown(*quantization),
-                     "; known: null. Use a checkpoint of fp32, fp16 or bf16 weights"));
-  }
-  return absl::OkStatus();
+  return ReadQuantization(json).status();
 }
 
 absl::Status ReadHeads(const Json& json, const Family& family, ModelShape* shape) {

@@ -241,8 +241,4 @@ absl::StatusOr<TokenizerFiles> GgufTokenizerFiles(const GgufFile& file) {
                       absl::StrCat(file.path(), ": ", files.status().message()));
 }
 
-absl::StatusOr<std::string> GgufChatTemplate(const GgufFile& file) {
-  return OptionalString(file.metadata(), "tokenizer.chat_template", "");
-}
-
 }  // namespace folio

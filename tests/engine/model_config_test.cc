@@ -336,7 +336,7 @@ INSTANTIATE_TEST_SUITE_P(
                             R"("rope_scaling": {"rope_type": "magic", "factor": 4})", "yarn"},
                     BadCase{"\"rope_scaling\": null", "\"mlp_bias\": true", "\"mlp_bias\" is true"},
                     BadCase{"\"rope_scaling\": null", R"("quantization_config": {"bits": 4})",
-                            "bits"}));
+                            "quantization_config.quant_method"}));
 
 TEST(ModelConfig, RefusesNonsense) {
   std::string deep;

@@ -107,6 +107,14 @@ GGUFS = [
     ({"general.alignment": 64, "split.count": 2}, [], 0),
 ]
 
+QUANTIZATIONS = [
+    {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": True, "sym": True, "checkpoint_format": "gptq_v2"},
+    {"quant_method": "awq", "bits": 4, "group_size": -1, "version": "gemm", "zero_point": True},
+    {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]},
+    {"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": {
+        "g": {"weights": {"num_bits": 8, "type": "float", "block_structure": [128, 128]}}}},
+]
+
 TEXTS = [b"plain text", "é ▁ 😀 文".encode(), b"\xed\xa0\x80", b"\xf0\x9f\x98", b"\xc0\x80\xff"]
 
 
@@ -125,6 +133,8 @@ def main():
         write("safetensors_file", i, struct.pack("<Q", len(text)) + text + bytes(data_bytes))
     for i, (pairs, tensors, data_bytes) in enumerate(GGUFS):
         write("gguf", i, gguf(pairs, tensors, data_bytes))
+    for i, quantization in enumerate(QUANTIZATIONS):
+        write("quantization_config", i, json.dumps({"quantization_config": quantization}).encode())
     write("model_config", 0, json.dumps(CONFIG).encode())
     scaled = dict(CONFIG, rope_scaling={"rope_type": "default"}, eos_token_id=None, head_dim=None)
     write("model_config", 1, json.dumps(scaled).encode())

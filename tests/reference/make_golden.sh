@@ -22,4 +22,5 @@ export PYTHONDONTWRITEBYTECODE=1
 "$venv/bin/python3" "$here/bpe_tokenization.py" "$golden"
 "$venv/bin/python3" "$here/chat_templates.py" "$golden"
 "$venv/bin/python3" "$here/gguf_models.py" "$golden"
+"$venv/bin/python3" "$here/quantised_models.py" "$golden"
 "$venv/bin/python3" -m pytest -q -p no:cacheprovider "$here/vectors_test.py"
