@@ -105,7 +105,8 @@ Command AddPlanCommand(CLI::App& root) {
   const auto flags = std::make_shared<PlanFlags>();
   CLI::App* app = root.add_subcommand(
       "plan", "What a model can do at a length, from its config.json; asks no server");
-  app->add_option("model", flags->model, "Directory with a config.json")->required();
+  app->add_option("model", flags->model, "Directory with a config.json, or a GGUF file")
+      ->required();
   app->add_option("--tokens", flags->tokens, "Length of the text (default: 8 trained lengths)")
       ->check(CLI::PositiveNumber);
   app->add_option("--kv-dtype", flags->kv_dtype, "bf16, fp16, fp32, int8 or int4")

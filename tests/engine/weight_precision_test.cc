@@ -35,6 +35,19 @@ TEST(ParseWeightPrecision, Names) {
   EXPECT_EQ(int4.MatrixBytes({}, 10, 100), 2000);
 }
 
+TEST(ParseWeightPrecision, OfAQuantisedCheckpoint) {
+  using Codec = WeightFormat::Codec;
+  const auto name = [](const char* asked, int group, WeightFormat nearest) {
+    return ParseWeightPrecision(asked, group, DType::kBf16, nearest)->name();
+  };
+  EXPECT_EQ(name("auto", 0, {Codec::kInt8, 32}), "int8/32");
+  EXPECT_EQ(name("auto", 64, {Codec::kInt8, 32}), "int8/64");
+  EXPECT_EQ(name("auto", 0, {Codec::kInt4, 128}), "int4/128");
+  EXPECT_EQ(name("int4", 0, {Codec::kInt4, 128}), "int4/128");
+  EXPECT_EQ(name("int8", 0, {Codec::kInt4, 32}), "int8/128");
+  EXPECT_EQ(name("bf16", 0, {Codec::kInt4, 32}), "bf16");
+}
+
 TEST(ParseWeightPrecision, WhatDoesNotExistIsRefused) {
   const auto dtype = ParseWeightPrecision("int2", 0, DType::kF32).status();
   EXPECT_EQ(dtype.code(), absl::StatusCode::kInvalidArgument);
