@@ -8,6 +8,7 @@
 #include "engine/runtime/admission.h"
 #include "server/document_upload.h"
 #include "server/prompt_format.h"
+#include "server/bad_words.h"
 #include "server/request_mapping.h"
 #include "server/status_mapping.h"
 
@@ -24,6 +25,15 @@ void CheckTokenIds(const std::string& field, const TokenIds& ids, int vocab_size
     return bad->push_back(
         {absl::StrCat(field, "[", i, "]"),
          absl::StrCat("id ", ids[i], " is not in the vocabulary of ", vocab_size)});
+  }
+}
+
+// Only the first one, as above. Ascending by token.
+void CheckBiasedTokens(const std::vector<TokenBias>& biases, int vocab_size, FieldViolations* bad) {
+  for (const auto& [token, bias] : biases) {
+    if (token >= 0 && token < vocab_size) continue;
+    return bad->push_back({absl::StrCat("sampling.logit_bias[", static_cast<uint32_t>(token), "]"),
+                           absl::StrCat("the id is not in the vocabulary of ", vocab_size)});
   }
 }
 
@@ -75,6 +85,7 @@ grpc::Status CheckFields(const v1::GenerateRequest& request, const Engine& engin
   if (options.use_generation_config) spec->sampling = engine.info().checkpoint_sampling;
   FromProto(request, options, spec, &bad);
   CheckTokenIds("stopping.stop_token_ids", request.stopping().stop_token_ids(), vocab_size, &bad);
+  CheckBiasedTokens(spec->sampling.logit_bias, vocab_size, &bad);
   // What is refused of the shortest text is refused of any.
   const PositionRequest shortest = {1 + spec->stop.max_new_tokens, request.has_document()};
   const auto resolved = engine.ResolveAttention(spec->attention, shortest);
@@ -214,6 +225,9 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
   GenerateSpec& spec = question->spec;
   grpc::Status status = CheckFields(request, engine, options, &spec);
   if (!status.ok()) return status;
+  const absl::Status words = TokeniseBadWords(request.sampling().bad_words(), engine.tokenizer(),
+                                              interrupt, &spec.sampling.bad_words);
+  if (!words.ok()) return BadField("sampling.bad_words", std::string(words.message()));
   if (request.has_document()) {
     status = FindDocument(request.document().document_id(), engine, question);
     if (!status.ok()) return status;

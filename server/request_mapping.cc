@@ -14,9 +14,50 @@ namespace {
 
 constexpr int kMaxStops = 16;
 constexpr size_t kMaxStopBytes = 256;
+constexpr int kMaxBadWords = 64;
+constexpr size_t kMaxBadWordBytes = 256;
+constexpr size_t kMaxBiases = 1024;
+constexpr float kMaxBias = 100.0f;
+constexpr float kMaxPenalty = 2.0f;
 constexpr uint32_t kMaxEvidenceSpans = 64;
 constexpr uint32_t kMinHeartbeatMs = 100;
 constexpr uint32_t kMaxHeartbeatMs = 60000;
+
+// Empty: nothing is wrong.
+template <typename Strings>
+std::string WhatIsWrongWith(const Strings& strings, int max_strings, size_t max_bytes) {
+  if (strings.size() > max_strings) {
+    return absl::StrCat("has ", strings.size(), " strings, at most ", max_strings, " are allowed");
+  }
+  for (const std::string& string : strings) {
+    if (!string.empty() && string.size() <= max_bytes) continue;
+    return absl::StrCat("a string has ", string.size(), " bytes, must have 1 to ", max_bytes);
+  }
+  return "";
+}
+
+void BiasFromProto(const google::protobuf::Map<uint32_t, float>& in, SamplingParams* out,
+                   FieldViolations* bad) {
+  constexpr char kField[] = "sampling.logit_bias";
+  if (in.size() > kMaxBiases) {
+    return bad->push_back({kField, absl::StrCat("has ", in.size(), " entries, at most ", kMaxBiases,
+                                                " are allowed")});
+  }
+  for (const auto& [token, bias] : in)
+    out->logit_bias.push_back({static_cast<int32_t>(token), bias});
+  std::ranges::sort(out->logit_bias, {}, &TokenBias::token);
+  for (const auto& [token, bias] : out->logit_bias) {
+    if (bias >= -kMaxBias && bias <= kMaxBias) continue;
+    return bad->push_back({absl::StrCat(kField, "[", static_cast<uint32_t>(token), "]"),
+                           absl::StrCat("is ", bias, ", must be in [-100, 100]")});
+  }
+}
+
+void PenaltyFromProto(const char* field, float in, float* out, FieldViolations* bad) {
+  *out = in;
+  if (in >= -kMaxPenalty && in <= kMaxPenalty) return;
+  bad->push_back({field, absl::StrCat("is ", in, ", must be in [-2, 2]")});
+}
 
 void SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out, FieldViolations* bad) {
   if (in.has_temperature()) out->temperature = in.temperature();
@@ -39,19 +80,13 @@ void SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out, FieldV
     bad->push_back({"sampling.repetition_penalty",
                     absl::StrCat("is ", out->repetition_penalty, ", must be in (0, 10]")});
   }
+  PenaltyFromProto("sampling.frequency_penalty", in.frequency_penalty(), &out->frequency_penalty,
+                   bad);
+  PenaltyFromProto("sampling.presence_penalty", in.presence_penalty(), &out->presence_penalty, bad);
+  BiasFromProto(in.logit_bias(), out, bad);
+  std::string wrong = WhatIsWrongWith(in.bad_words(), kMaxBadWords, kMaxBadWordBytes);
+  if (!wrong.empty()) bad->push_back({"sampling.bad_words", std::move(wrong)});
   out->seed = in.has_seed() ? in.seed() : std::random_device{}();
-}
-
-// Empty: nothing is wrong.
-std::string WhatIsWrongWithStops(const v1::StoppingCriteria& in) {
-  if (in.stop_size() > kMaxStops) {
-    return absl::StrCat("has ", in.stop_size(), " strings, at most ", kMaxStops, " are allowed");
-  }
-  for (const std::string& stop : in.stop()) {
-    if (!stop.empty() && stop.size() <= kMaxStopBytes) continue;
-    return absl::StrCat("a string has ", stop.size(), " bytes, must have 1 to ", kMaxStopBytes);
-  }
-  return "";
 }
 
 void StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,
@@ -64,9 +99,15 @@ void StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& opti
   } else if (in.has_max_new_tokens()) {
     out->max_new_tokens = static_cast<int>(in.max_new_tokens());
   }
-  if (std::string wrong = WhatIsWrongWithStops(in); !wrong.empty()) {
-    bad->push_back({"stopping.stop", std::move(wrong)});
+  if (in.min_new_tokens() > static_cast<uint32_t>(out->max_new_tokens)) {
+    bad->push_back({"stopping.min_new_tokens",
+                    absl::StrCat("is ", in.min_new_tokens(), ", must be at most max_new_tokens, ",
+                                 out->max_new_tokens)});
+  } else {
+    out->min_new_tokens = static_cast<int>(in.min_new_tokens());
   }
+  std::string wrong = WhatIsWrongWith(in.stop(), kMaxStops, kMaxStopBytes);
+  if (!wrong.empty()) bad->push_back({"stopping.stop", std::move(wrong)});
   out->stop_strings.assign(in.stop().begin(), in.stop().end());
   out->stop_token_ids.assign(in.stop_token_ids().begin(), in.stop_token_ids().end());
   out->ignore_eos = in.ignore_eos();
@@ -212,6 +253,11 @@ v1::SamplingParams ToProto(const SamplingParams& sampling) {
   out.set_min_p(sampling.min_p);
   out.set_repetition_penalty(sampling.repetition_penalty);
   out.set_seed(sampling.seed);
+  out.set_frequency_penalty(sampling.frequency_penalty);
+  out.set_presence_penalty(sampling.presence_penalty);
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    (*out.mutable_logit_bias())[static_cast<uint32_t>(token)] = bias;
+  }
   return out;
 }
 

@@ -24,8 +24,8 @@ void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out);
 // An error of Engine::ResolveAttention, about the field `prefix`strategy or `prefix`position.
 FieldViolation BadAttention(const absl::Status& status, const std::string& prefix);
 
-// The request without its input (text, tokens, document). What it leaves out of sampling stays as
-// it is in `spec`. What is wrong with it is added to `bad`.
+// The request without its input (text, tokens, document) and its bad words. What it leaves out of
+// sampling stays as it is in `spec`. What is wrong with it is added to `bad`.
 void FromProto(const v1::GenerateRequest& request, const ServerOptions& options, GenerateSpec* spec,
                FieldViolations* bad);
 

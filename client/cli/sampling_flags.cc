@@ -1,10 +1,32 @@
 #include "client/cli/sampling_flags.h"
 
+#include <utility>
+
+#include "absl/strings/numbers.h"
+
 namespace folio::cli {
+namespace {
+
+std::optional<std::pair<uint32_t, float>> ReadBias(const std::string& text) {
+  const size_t sign = text.find('=');
+  std::pair<uint32_t, float> bias;
+  const bool ok = sign != std::string::npos &&
+                  absl::SimpleAtoi(text.substr(0, sign), &bias.first) &&
+                  absl::SimpleAtof(text.substr(sign + 1), &bias.second);
+  return ok ? std::optional(bias) : std::nullopt;
+}
+
+std::string CheckBias(const std::string& text) {
+  return ReadBias(text) ? "" : "'" + text + "' must be ID=BIAS, a token id and a number";
+}
+
+}  // namespace
 
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   constexpr char kGroup[] = "Sampling";
   app.add_option("--max-new-tokens", flags.max_new_tokens, "Most tokens in the answer")
+      ->group(kGroup);
+  app.add_option("--min-new-tokens", flags.min_new_tokens, "The answer does not end before")
       ->group(kGroup);
   app.add_option("--temperature", flags.temperature, "0 = greedy (default)")->group(kGroup);
   app.add_option("--top-k", flags.top_k, "Keep the k most probable tokens")->group(kGroup);
@@ -13,6 +35,22 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--min-p", flags.min_p, "Drop tokens below this share of the best one")
       ->group(kGroup);
   app.add_option("--repetition-penalty", flags.repetition_penalty, "Above 1 repeats less")
+      ->group(kGroup);
+  app.add_option("--frequency-penalty", flags.frequency_penalty,
+                 "Above 0: less likely with each time that the answer has a token, up to 2")
+      ->group(kGroup);
+  app.add_option("--presence-penalty", flags.presence_penalty,
+                 "Above 0: tokens that the answer has are less likely, up to 2")
+      ->group(kGroup);
+  app.add_option("--logit-bias", flags.logit_bias,
+                 "Added to the logit of a token id; may be given several times")
+      ->type_name("ID=BIAS")
+      ->allow_extra_args(false)
+      ->check(CheckBias, "", "")
+      ->group(kGroup);
+  app.add_option("--bad-word", flags.bad_words,
+                 "Text that the answer must not get; may be given several times")
+      ->allow_extra_args(false)
       ->group(kGroup);
   app.add_option("--seed", flags.seed, "Random stream of this answer")->group(kGroup);
   app.add_option("--stop", flags.stop, "End before this text; may be given several times")
@@ -32,9 +70,17 @@ void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request
   if (flags.top_p) sampling->set_top_p(*flags.top_p);
   if (flags.min_p) sampling->set_min_p(*flags.min_p);
   if (flags.repetition_penalty) sampling->set_repetition_penalty(*flags.repetition_penalty);
+  if (flags.frequency_penalty) sampling->set_frequency_penalty(*flags.frequency_penalty);
+  if (flags.presence_penalty) sampling->set_presence_penalty(*flags.presence_penalty);
+  for (const std::string& text : flags.logit_bias) {
+    const auto [id, bias] = *ReadBias(text);
+    (*sampling->mutable_logit_bias())[id] = bias;
+  }
+  for (const std::string& word : flags.bad_words) sampling->add_bad_words(word);
   if (flags.seed) sampling->set_seed(*flags.seed);
   v1::StoppingCriteria* stopping = request->mutable_stopping();
   if (flags.max_new_tokens) stopping->set_max_new_tokens(*flags.max_new_tokens);
+  if (flags.min_new_tokens) stopping->set_min_new_tokens(*flags.min_new_tokens);
   for (const std::string& stop : flags.stop) stopping->add_stop(stop);
   stopping->set_ignore_eos(flags.ignore_eos);
   if (flags.logprobs) {

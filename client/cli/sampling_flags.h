@@ -14,11 +14,16 @@ namespace folio::cli {
 // Unset values are left to the server.
 struct SamplingFlags {
   std::optional<uint32_t> max_new_tokens;
+  std::optional<uint32_t> min_new_tokens;
   std::optional<float> temperature;
   std::optional<uint32_t> top_k;
   std::optional<float> top_p;
   std::optional<float> min_p;
   std::optional<float> repetition_penalty;
+  std::optional<float> frequency_penalty;
+  std::optional<float> presence_penalty;
+  std::vector<std::string> logit_bias;
+  std::vector<std::string> bad_words;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool ignore_eos = false;

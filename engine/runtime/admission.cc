@@ -47,6 +47,18 @@ absl::Status CheckRequest(const GenerateSpec& spec, int vocab_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("max_new_tokens is ", spec.stop.max_new_tokens, ", must be at least 1"));
   }
+  if (spec.stop.min_new_tokens < 0 || spec.stop.min_new_tokens > spec.stop.max_new_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("min_new_tokens is ", spec.stop.min_new_tokens,
+                                                   ", must be in [0, ", spec.stop.max_new_tokens,
+                                                   "], up to max_new_tokens"));
+  }
+  for (const TokenBias& bias : spec.sampling.logit_bias) {
+    FOLIO_RETURN_IF_ERROR(CheckTokens(std::span(&bias.token, 1), vocab_size));
+  }
+  for (const std::vector<int32_t>& word : spec.sampling.bad_words) {
+    if (word.empty()) return absl::InvalidArgumentError("a bad word has no tokens");
+    FOLIO_RETURN_IF_ERROR(CheckTokens(word, vocab_size));
+  }
   FOLIO_RETURN_IF_ERROR(CheckTokens(spec.tokens, vocab_size));
   return CheckTokens(spec.stop.stop_token_ids, vocab_size);
 }

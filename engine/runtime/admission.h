@@ -18,7 +18,8 @@ namespace folio {
 // INVALID_ARGUMENT with the index of the first token that is not in the vocabulary.
 absl::Status CheckTokens(std::span<const int32_t> tokens, int vocab_size);
 
-// INVALID_ARGUMENT: an empty prompt, bad token ids, no token to generate.
+// INVALID_ARGUMENT: an empty prompt or bad word, bad token ids, no token to generate, or fewer than
+// have to be.
 absl::Status CheckRequest(const GenerateSpec& spec, int vocab_size);
 
 // INVALID_ARGUMENT if `what` has more tokens than the limit.

@@ -245,9 +245,9 @@ bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
 bool EngineLoop::MayRunAhead(const std::vector<ScheduledTokens>& step) const {
   return std::all_of(step.begin(), step.end(), [](const ScheduledTokens& part) {
     const Sequence& sequence = *part.sequence;
-    // A repetition penalty needs the last token.
+    // Penalties and masks need the last token.
     return sequence.generates && sequence.num_in_kv > sequence.num_prompt &&
-           sequence.draw.seen == nullptr;
+           sequence.draw.seen == nullptr && sequence.draw.changes == nullptr;
   });
 }
 
@@ -327,6 +327,14 @@ void EngineLoop::AcceptOutput(ModelRunner::Output output) {
   if (!output.sample.finite) {
     ++counters_.nonfinite_logits;
     Cancel(output.id, NotFiniteError(generation->next_position()));
+    return;
+  }
+  if (generation->Forbids(output.sample.token)) {
+    Cancel(output.id, StatusOf([] {
+             return absl::FailedPreconditionError(
+                 "no token is left to draw: bad_words and min_new_tokens rule out all of the "
+                 "vocabulary");
+           }));
     return;
   }
   generation->NoteEvidence(store_->geometry().num_layers);

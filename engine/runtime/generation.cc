@@ -57,6 +57,11 @@ void Generation::BeginAgain() {
 }
 
 void Generation::PrepareDraws(int vocab_size) {
+  NoteSeen(vocab_size);
+  MakeRules(vocab_size);
+}
+
+void Generation::NoteSeen(int vocab_size) {
   if (spec.sampling.repetition_penalty == 1.0f || seen_.has_value()) return;
   seen_.emplace(vocab_size);
   if (rendition != nullptr) {
@@ -64,6 +69,17 @@ void Generation::PrepareDraws(int vocab_size) {
   }
   for (int32_t token : *sequence.tokens) seen_->Add(token);
   sequence.draw.seen = &*seen_;
+}
+
+void Generation::MakeRules(int vocab_size) {
+  if (rules_.has_value() || !LogitRules::AreNeeded(spec.sampling, spec.stop.min_new_tokens)) return;
+  std::vector<int32_t> ending = spec.stop.stop_token_ids;
+  if (!spec.stop.ignore_eos) ending.insert(ending.end(), eos_tokens_.begin(), eos_tokens_.end());
+  // A checkpoint may name tokens for which it has no logits.
+  std::erase_if(ending, [vocab_size](int32_t token) { return token < 0 || token >= vocab_size; });
+  rules_.emplace(spec.sampling, std::move(ending), spec.stop.min_new_tokens);
+  rules_->Begin(*sequence.tokens);
+  sequence.draw.changes = &rules_->changes();
 }
 
 bool Generation::Accept(Sample sample) {
@@ -83,9 +99,13 @@ bool Generation::Accept(Sample sample) {
   if (!at_eos && !at_stop) {
     std::string text = detokenizer_.Add(sample.token);
     if (at_length) text += detokenizer_.Flush();
-    StopStringMatcher::Result matched = stops_.Feed(text);
-    delta.text = std::move(matched.text);
-    stop_string = std::move(matched.stop);
+    if (num_generated_ <= spec.stop.min_new_tokens) {
+      delta.text = std::move(text);
+    } else {
+      StopStringMatcher::Result matched = stops_.Feed(text);
+      delta.text = std::move(matched.text);
+      stop_string = std::move(matched.stop);
+    }
   } else {
     StopStringMatcher::Result matched = stops_.Feed(detokenizer_.Flush());
     delta.text = std::move(matched.text);
@@ -100,8 +120,9 @@ bool Generation::Accept(Sample sample) {
              std::move(stop_string));
     return true;
   }
-  const int64_t position = sequence.num_prompt + num_generated_ - 1;
-  (*sequence.tokens)[position - sequence.tokens_begin] = sample.token;
+  const int64_t place = next_position() - 1 - sequence.tokens_begin;
+  (*sequence.tokens)[place] = sample.token;
+  if (rules_.has_value()) rules_->Add(std::span(*sequence.tokens).first(place + 1));
   return false;
 }
 

@@ -10,6 +10,7 @@
 #include "engine/base/client_shares.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/evidence.h"
+#include "engine/sampling/logit_rules.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
@@ -46,6 +47,9 @@ class Generation {
   // what it adds. Returns true when the answer is complete; Completed was sent then.
   bool Accept(Sample sample);
 
+  // Whether the token that was drawn must not come next: then none may.
+  bool Forbids(int32_t token) const { return rules_.has_value() && rules_->Masks(token); }
+
   // Counts the choices of chunks behind the token that Accept gets next.
   void NoteEvidence(int num_layers);
 
@@ -80,6 +84,8 @@ class Generation {
 
  private:
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
+  void NoteSeen(int vocab_size);
+  void MakeRules(int vocab_size);
   bool WantsEvidence() const { return spec.max_evidence_spans > 0 || spec.layer_evidence; }
   void SendEvidence();
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,
@@ -91,6 +97,7 @@ class Generation {
   IncrementalDetokenizer detokenizer_;
   StopStringMatcher stops_;
   std::optional<SeenTokens> seen_;
+  std::optional<LogitRules> rules_;
 
   // A disk that damages whatever is written to it ends the request.
   static constexpr int kMostTimesAgain = 2;

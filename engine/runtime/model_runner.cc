@@ -19,6 +19,9 @@ SequenceSlice ModelRunner::SliceOf(const ScheduledTokens& part) {
   SequenceSlice slice =
       MakeSlice(sequence->plan, sequence->kv, sequence->num_in_kv, part.num_tokens);
   slice.picks = sequence->picks;
+  if (const auto* changes = sequence->draw.changes; changes != nullptr) {
+    slice.num_logit_changes = static_cast<int>(changes->size());
+  }
   return slice;
 }
 

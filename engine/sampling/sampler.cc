@@ -61,53 +61,71 @@ Sample Sampler::Do(const LogitsTask& task, std::span<const float> logits) {
     return none;
   }
   if (task.sampling != nullptr) {
-    return Draw(logits, *task.sampling, task.seen, task.index, task.num_top_logprobs);
+    std::span<const LogitChange> changes;
+    if (task.changes != nullptr) changes = *task.changes;
+    return Draw(logits, *task.sampling, task.seen, task.index, task.num_top_logprobs, changes);
   }
-  const double logprob = logits[task.scored_token] - LogSumExp(logits);
-  return {task.scored_token, static_cast<float>(logprob), {}};
+  Sample scored;
+  scored.token = task.scored_token;
+  AddLogprobs(logits, std::max(0, task.num_top_logprobs), &scored);
+  return scored;
 }
 
 Sample Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
-                     const SeenTokens* seen, uint64_t step, int num_top_logprobs) {
+                     const SeenTokens* seen, uint64_t step, int num_top_logprobs,
+                     std::span<const LogitChange> changes) {
   Sample sample;
-  if (params.temperature == 0.0f && seen == nullptr) {
+  if (params.temperature == 0.0f && seen == nullptr && changes.empty()) {
     sample.token = ArgMax(logits);
   } else {
-    sample.token = DrawCandidate(logits, params, seen, step);
+    sample.token = DrawCandidate(logits, params, seen, step, changes);
   }
-  if (num_top_logprobs < 0) return sample;
+  if (num_top_logprobs >= 0) AddLogprobs(logits, num_top_logprobs, &sample);
+  return sample;
+}
 
+void Sampler::AddLogprobs(std::span<const float> logits, int num_top, Sample* sample) {
   const double norm = LogSumExp(logits);
   const auto logprob = [&](int32_t token) { return static_cast<float>(logits[token] - norm); };
-  sample.logprob = logprob(sample.token);
+  sample->logprob = logprob(sample->token);
+  if (num_top == 0) return;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     candidates_.push_back({logits[i], static_cast<int32_t>(i)});
   }
-  const size_t count = std::min<size_t>(num_top_logprobs, candidates_.size());
+  const size_t count = std::min<size_t>(num_top, candidates_.size());
   std::partial_sort(candidates_.begin(), candidates_.begin() + count, candidates_.end(),
                     MoreLikely);
   for (size_t i = 0; i < count; ++i) {
-    sample.top_logprobs.push_back({candidates_[i].token, logprob(candidates_[i].token)});
+    sample->top_logprobs.push_back({candidates_[i].token, logprob(candidates_[i].token)});
   }
-  return sample;
 }
 
 bool Sampler::MoreLikely(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-int32_t Sampler::DrawCandidate(std::span<const float> logits, const SamplingParams& params,
-                               const SeenTokens* seen, uint64_t step) {
+void Sampler::FillCandidates(std::span<const float> logits, float penalty, const SeenTokens* seen,
+                             std::span<const LogitChange> changes) {
+  const auto penalised = [penalty, seen](float logit, int32_t token) {
+    if (seen == nullptr || !seen->Contains(token)) return logit;
+    return logit > 0 ? logit / penalty : logit * penalty;
+  };
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    float logit = logits[i];
     const int32_t token = static_cast<int32_t>(i);
-    if (seen != nullptr && seen->Contains(token)) {
-      logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
-    }
-    candidates_.push_back({logit, token});
+    candidates_.push_back({penalised(logits[i], token), token});
   }
+  for (const LogitChange& change : changes) {
+    candidates_[change.token].logit =
+        penalised(logits[change.token] + change.before, change.token) + change.after;
+  }
+}
+
+int32_t Sampler::DrawCandidate(std::span<const float> logits, const SamplingParams& params,
+                               const SeenTokens* seen, uint64_t step,
+                               std::span<const LogitChange> changes) {
+  FillCandidates(logits, params.repetition_penalty, seen, changes);
   if (params.temperature == 0.0f) {
     return std::min_element(candidates_.begin(), candidates_.end(), MoreLikely)->token;
   }

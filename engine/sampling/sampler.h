@@ -19,9 +19,11 @@ class Sampler {
   //   seen    null unless repetition_penalty != 1
   //   step    index of the new token in the answer
   //   num_top_logprobs  -1: no log-probabilities at all
-  // Greedy ties: the smaller id. Order of filters: penalty, temperature, top-k, top-p, min-p.
+  //   changes  of LogitsTask
+  // Greedy ties: the smaller id. Order of filters: changes before the penalty, repetition penalty,
+  // changes after it, temperature, top-k, top-p, min-p.
   Sample Draw(std::span<const float> logits, const SamplingParams& params, const SeenTokens* seen,
-              uint64_t step, int num_top_logprobs);
+              uint64_t step, int num_top_logprobs, std::span<const LogitChange> changes = {});
 
  private:
   struct Candidate {
@@ -30,8 +32,13 @@ class Sampler {
   };
   static bool MoreLikely(const Candidate& a, const Candidate& b);
   int32_t DrawCandidate(std::span<const float> logits, const SamplingParams& params,
-                        const SeenTokens* seen, uint64_t step);
+                        const SeenTokens* seen, uint64_t step,
+                        std::span<const LogitChange> changes);
+  // The logits of all tokens under penalties and changes.
+  void FillCandidates(std::span<const float> logits, float penalty, const SeenTokens* seen,
+                      std::span<const LogitChange> changes);
   int32_t DrawFiltered(const SamplingParams& params, uint64_t step);
+  void AddLogprobs(std::span<const float> logits, int num_top, Sample* sample);
 
   std::vector<Candidate> candidates_;
   std::vector<float> weights_;

@@ -125,6 +125,8 @@ struct SequenceSlice {
   std::shared_ptr<ChunkPicks> picks = nullptr;
   // SliceKey::reader.
   int reader = 0;
+  // Of the logits of its draw (LogitsTask::changes), which take room in a step.
+  int num_logit_changes = 0;
 };
 
 // One step of the engine: all rows of all sequences. Rows that no slice covers are padding: what

@@ -43,6 +43,9 @@ inline constexpr char kFieldPayload[] = "folio/field";
 
 struct StopParams {
   int max_new_tokens = 128;
+  // Before so many tokens no token that ends the answer is drawn, and their text is not searched
+  // for stop strings.
+  int min_new_tokens = 0;
   std::vector<std::string> stop_strings;
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;

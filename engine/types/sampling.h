@@ -7,7 +7,15 @@
 
 namespace folio {
 
-// temperature 0 is greedy; top_k 0, top_p 1, min_p 0 and repetition_penalty 1 switch a filter off.
+struct TokenBias {
+  int32_t token = 0;
+  float bias = 0.0f;
+
+  bool operator==(const TokenBias&) const = default;
+};
+
+// temperature 0 is greedy; top_k 0, top_p 1, min_p 0, repetition_penalty 1 and the other penalties
+// 0 switch a filter off.
 struct SamplingParams {
   float temperature = 0.0f;
   int top_k = 0;
@@ -15,6 +23,13 @@ struct SamplingParams {
   float min_p = 0.0f;
   float repetition_penalty = 1.0f;
   uint64_t seed = 0;
+  // Per time that a token is in the answer already, and once for those that are.
+  float frequency_penalty = 0.0f;
+  float presence_penalty = 0.0f;
+  // Each token once.
+  std::vector<TokenBias> logit_bias = {};
+  // Sequences that the end of the prompt and the answer together must not get.
+  std::vector<std::vector<int32_t>> bad_words = {};
 };
 
 struct TokenLogprob {
@@ -34,6 +49,14 @@ class SeenTokens {
   std::vector<uint32_t> words_;
 };
 
+// What is added to the logit of one token before a draw: before the repetition penalty, and after
+// it. -infinity after it: the token is not drawn, unless no other one is left.
+struct LogitChange {
+  int32_t token = 0;
+  float before = 0.0f;
+  float after = 0.0f;
+};
+
 // What is wanted of the logits of one row of a step: a draw, or the log-probability of a token.
 struct LogitsTask {
   int row = 0;
@@ -43,7 +66,10 @@ struct LogitsTask {
   uint64_t index = 0;
   // Null unless repetition_penalty != 1.
   const SeenTokens* seen = nullptr;
-  // Most likely tokens to list beside the drawn one; -1: no log-probabilities at all.
+  // Ascending by token, each once; null: none. To be read when the step is started.
+  const std::vector<LogitChange>* changes = nullptr;
+  // Most likely tokens to list beside the drawn or scored one; -1: of a draw no log-probabilities
+  // at all.
   int num_top_logprobs = -1;
   // Without a draw: whose log-probability is wanted.
   int32_t scored_token = 0;

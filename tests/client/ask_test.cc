@@ -90,6 +90,20 @@ TEST(Ask, SendsAllParameters) {
                                        "0.1",
                                        "--repetition-penalty",
                                        "1.5",
+                                       "--frequency-penalty",
+                                       "0.5",
+                                       "--presence-penalty",
+                                       "-1",
+                                       "--logit-bias",
+                                       "7=-100",
+                                       "--logit-bias",
+                                       "9=2.5",
+                                       "--bad-word",
+                                       "bad, worse",
+                                       "--bad-word",
+                                       "worst",
+                                       "--min-new-tokens",
+                                       "2",
                                        "--seed",
                                        "0",
                                        "--stop",
@@ -105,12 +119,28 @@ TEST(Ask, SendsAllParameters) {
   const v1::GenerateRequest request = server.requests()[0];
   EXPECT_EQ(request.strategy().long_heads().begin_selective_length(), 240);
   EXPECT_EQ(request.stopping().max_new_tokens(), 3);
+  EXPECT_EQ(request.stopping().min_new_tokens(), 2);
   EXPECT_THAT(request.stopping().stop(), ElementsAre("END", "a,b"));
   EXPECT_TRUE(request.stopping().ignore_eos());
   EXPECT_EQ(request.sampling().top_k(), 40);
   EXPECT_TRUE(request.sampling().has_seed());
   EXPECT_FLOAT_EQ(request.sampling().min_p(), 0.1f);
+  EXPECT_FLOAT_EQ(request.sampling().frequency_penalty(), 0.5f);
+  EXPECT_FLOAT_EQ(request.sampling().presence_penalty(), -1.0f);
+  EXPECT_EQ(request.sampling().logit_bias_size(), 2);
+  EXPECT_FLOAT_EQ(request.sampling().logit_bias().at(7), -100.0f);
+  EXPECT_FLOAT_EQ(request.sampling().logit_bias().at(9), 2.5f);
+  EXPECT_THAT(request.sampling().bad_words(), ElementsAre("bad, worse", "worst"));
   EXPECT_EQ(request.response().top_logprobs(), 2);
+}
+
+TEST(Ask, ABiasThatCannotBeReadIsAWrongCommandLine) {
+  FakeServer server;
+  for (const std::string bias : {"7", "=1", "a=1", "7=", "-1=1", "7=x"}) {
+    const CliRun run = RunFolio(server, {"ask", "--question", "x", "--logit-bias", bias});
+    EXPECT_EQ(run.code, kExitUsage) << bias;
+    EXPECT_NE(run.err.find("must be ID=BIAS"), std::string::npos) << run.err;
+  }
 }
 
 TEST(Ask, UploadsAFileOnceAndReusesIt) {

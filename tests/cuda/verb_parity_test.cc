@@ -253,7 +253,8 @@ TEST_F(VerbParity, RowsOfTables) {
   });
 }
 
-// Draws, with every filter alone and together, and log-probabilities.
+// Draws, with every filter alone and together, with and without changes of logits, and
+// log-probabilities.
 TEST_F(VerbParity, Samples) {
   const SamplingParams kParams[] = {
       {},
@@ -270,6 +271,13 @@ TEST_F(VerbParity, Samples) {
   for (const int vocab : {3, 64, 1000, 2500}) {
     SeenTokens seen(vocab);
     for (int token = 0; token < vocab; token += 3) seen.Add(token);
+    std::vector<LogitChange> changes;
+    for (int token = 0; token < vocab; token += 1 + vocab / 100) {
+      const float bias = static_cast<float>(static_cast<int>(random_() % 9) - 4);
+      changes.push_back({token, bias, token % 2 == 0 ? -INFINITY : -bias / 3});
+    }
+    std::vector<LogitChange> all_masked;
+    for (int token = 0; token < vocab; ++token) all_masked.push_back({token, 0, -INFINITY});
     StepBatch batch;
     std::vector<SamplingParams> params;
     for (int round = 0; round < 4; ++round) {
@@ -284,8 +292,13 @@ TEST_F(VerbParity, Samples) {
       task.index = batch.logits.size();
       task.num_top_logprobs = static_cast<int>(batch.logits.size() % 4) - 1;
       if (one.repetition_penalty != 1.0f) task.seen = &seen;
+      if (batch.logits.size() % 2 == 0) task.changes = &changes;
+      if (batch.logits.size() % 16 == 8) task.changes = &all_masked;
     }
-    for (int token = 0; token < 3; ++token) batch.logits.emplace_back().scored_token = token;
+    for (int token = 0; token < 3; ++token) {
+      batch.logits.emplace_back().scored_token = token;
+      batch.logits.back().num_top_logprobs = 2 * token;
+    }
     batch.num_rows = static_cast<int>(batch.logits.size());
     batch.tokens.assign(batch.num_rows, 0);
     std::vector<float> logits = Random(batch.num_rows * vocab, 2.0f);

@@ -56,7 +56,16 @@ TEST(Admission, ARequestNeedsAPromptAndAnAnswer) {
   no_answer.stop.max_new_tokens = 0;
   GenerateSpec bad_stop = Spec();
   bad_stop.stop.stop_token_ids = {kVocab};
-  for (const GenerateSpec& spec : {empty, no_answer, bad_stop}) {
+  GenerateSpec too_late = Spec();
+  too_late.stop.min_new_tokens = too_late.stop.max_new_tokens + 1;
+  GenerateSpec bad_bias = Spec();
+  bad_bias.sampling.logit_bias = {{3, 1.0f}, {-1, 1.0f}};
+  GenerateSpec bad_word = Spec();
+  bad_word.sampling.bad_words = {{3}, {4, kVocab}};
+  GenerateSpec empty_word = Spec();
+  empty_word.sampling.bad_words = {{3}, {}};
+  for (const GenerateSpec& spec :
+       {empty, no_answer, bad_stop, too_late, bad_bias, bad_word, empty_word}) {
     EXPECT_EQ(CheckRequest(spec, kVocab).code(), absl::StatusCode::kInvalidArgument);
   }
 }

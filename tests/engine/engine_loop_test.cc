@@ -62,6 +62,30 @@ TEST_F(EngineLoopTest, StopsAtStopTokensAndStopStrings) {
   EXPECT_EQ(second->text(), "");
 }
 
+TEST_F(EngineLoopTest, StopStringsAreLookedForAfterTheLeastNumberOfTokens) {
+  GenerateSpec spec = Spec(3, 50);
+  spec.stop.stop_strings = {"ff"};
+  spec.stop.min_new_tokens = 3;
+  auto recorder = Submit(1, std::move(spec));
+  RunUntilIdle();
+  EXPECT_EQ(recorder->completed()->stop_string, "ff");
+  EXPECT_EQ(recorder->completed()->usage.completion_tokens, 5);
+  EXPECT_EQ(recorder->text(), "fff");
+}
+
+TEST_F(EngineLoopTest, ARequestThatMayDrawNoTokenFailsAlone) {
+  GenerateSpec spec = Spec(3, 50);
+  spec.sampling.bad_words = {{4}, {runner_.answer, runner_.answer}};
+  auto one = Submit(1, std::move(spec));
+  auto other = Submit(2, Spec(3, 5));
+  RunUntilIdle();
+  // The runner gives the token all the same, as backends do where no other one is left.
+  EXPECT_EQ(one->status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(one->text(), "f");
+  EXPECT_EQ(other->text(), "fffff");
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
 TEST_F(EngineLoopTest, CancelFreesMemoryAtOnceInQueuePrefillAndDecode) {
   auto decoding = Submit(1, Spec(5, 400));
   loop_.RunStep();
@@ -306,12 +330,17 @@ TEST_F(RunningAhead, ACancelledRequestsLastStepIsForNobody) {
 }
 
 TEST_F(RunningAhead, APenaltyWaitsForTheLastToken) {
-  GenerateSpec spec = Spec(10, 10);
-  spec.sampling.repetition_penalty = 1.2f;
-  auto one = Submit(1, spec);
-  RunUntilIdle();
-  EXPECT_EQ(one->tokens(), 10);
-  EXPECT_EQ(runner_.most_started, 1u);
+  SamplingParams divides, subtracts;
+  divides.repetition_penalty = 1.2f;
+  subtracts.presence_penalty = 1.2f;
+  for (const SamplingParams& sampling : {divides, subtracts}) {
+    GenerateSpec spec = Spec(10, 10);
+    spec.sampling = sampling;
+    auto one = Submit(1, spec);
+    RunUntilIdle();
+    EXPECT_EQ(one->tokens(), 10);
+    EXPECT_EQ(runner_.most_started, 1u);
+  }
 }
 
 TEST_F(RunningAhead, AFailedDeviceFailsWhatRunsAhead) {

@@ -90,6 +90,50 @@ TEST(Sampler, RepetitionPenaltyDividesPositiveAndMultipliesNegativeLogits) {
   EXPECT_EQ(sampler.Draw(std::vector<float>{-3, -1, -1.9f}, params, &seen, 0, -1).token, 2);
 }
 
+// As transformers orders its processors: sequence_bias, repetition_penalty, then masks; and a
+// penalty that is subtracted comes where vLLM has it, after the one that divides.
+TEST(Sampler, ChangesComeBeforeAndAfterTheRepetitionPenalty) {
+  Sampler sampler;
+  SeenTokens seen(3);
+  seen.Add(0);
+  const SamplingParams params{.repetition_penalty = 2.0f};
+  const std::vector<float> logits = {1, 0, 3.5f};
+  // (1 + 6) / 2 = 3.5, a tie with token 2; were the bias added later: 1 / 2 + 6.
+  const auto token = [&](std::vector<LogitChange> changes) {
+    return sampler.Draw(logits, params, &seen, 0, -1, changes).token;
+  };
+  EXPECT_EQ(token({{0, 6, 0}}), 0);
+  EXPECT_EQ(token({{0, 5.9f, 0}}), 2);
+  EXPECT_EQ(token({{0, 8, -1}}), 0);  // (1 + 8) / 2 - 1 = 3.5
+  EXPECT_EQ(token({{0, 8, -1.1f}}), 2);
+  EXPECT_EQ(token({{0, 100, -INFINITY}, {2, 0, -INFINITY}}), 1);
+}
+
+TEST(Sampler, AMaskedTokenIsNeverDrawn) {
+  Sampler sampler;
+  const std::vector<LogitChange> changes = {{1, 5, -INFINITY}, {3, 0, -INFINITY}};
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 1}, SamplingParams{.temperature = 100, .top_k = 3},
+        SamplingParams{.temperature = 1, .top_p = 0.999f, .min_p = 0.001f}}) {
+    std::map<int32_t, int> counts;
+    for (int i = 0; i < 3000; ++i) {
+      ++counts[sampler.Draw(kLogits, params, nullptr, i, -1, changes).token];
+    }
+    EXPECT_EQ(counts.size(), 2u);  // .1 and .2
+    EXPECT_EQ(counts.count(1) + counts.count(3), 0u);
+  }
+}
+
+TEST(Sampler, WhereAllAreMaskedSomeTokenIsDrawn) {
+  Sampler sampler;
+  std::vector<LogitChange> changes;
+  for (int32_t token = 0; token < 4; ++token) changes.push_back({token, 0, -INFINITY});
+  for (const float temperature : {0.0f, 1.0f}) {
+    const SamplingParams params{.temperature = temperature, .top_k = 2};
+    EXPECT_EQ(sampler.Draw(kLogits, params, nullptr, 0, -1, changes).token, 0);
+  }
+}
+
 TEST(Sampler, LogprobsAreOfTheModelNotOfTheFilters) {
   Sampler sampler;
   const Sample sample = sampler.Draw(kLogits, {.temperature = 0.3f, .top_k = 1}, nullptr, 0, 2);
@@ -97,6 +141,25 @@ TEST(Sampler, LogprobsAreOfTheModelNotOfTheFilters) {
   ASSERT_EQ(sample.top_logprobs.size(), 2u);
   EXPECT_EQ(sample.top_logprobs[1].token, 3);
   EXPECT_NEAR(sample.top_logprobs[1].logprob, std::log(0.3), 1e-6);
+  const std::vector<LogitChange> changes = {{1, 7, -INFINITY}};
+  const Sample changed = sampler.Draw(kLogits, {}, nullptr, 0, 1, changes);
+  EXPECT_EQ(changed.token, 3);
+  EXPECT_NEAR(changed.logprob, std::log(0.3), 1e-6);
+  EXPECT_EQ(changed.top_logprobs[0].token, 1);
+}
+
+TEST(Sampler, ARatedTokenHasItsRivals) {
+  Sampler sampler;
+  LogitsTask task;
+  task.scored_token = 2;
+  EXPECT_TRUE(sampler.Do(task, kLogits).top_logprobs.empty());
+  task.num_top_logprobs = 2;
+  const Sample sample = sampler.Do(task, kLogits);
+  EXPECT_EQ(sample.token, 2);
+  EXPECT_NEAR(sample.logprob, std::log(0.2), 1e-6);
+  ASSERT_EQ(sample.top_logprobs.size(), 2u);
+  EXPECT_EQ(sample.top_logprobs[0].token, 1);
+  EXPECT_NEAR(sample.top_logprobs[0].logprob, std::log(0.4), 1e-6);
 }
 
 TEST(StopStringMatcher, FindsAStopStringThatSpansPieces) {

@@ -70,6 +70,7 @@ TEST(Generate, AcceptedFillsInEveryDefault) {
   EXPECT_EQ(accepted.sampling().top_p(), 1.0f);
   EXPECT_EQ(accepted.sampling().repetition_penalty(), 1.0f);
   EXPECT_TRUE(accepted.sampling().has_seed());
+  EXPECT_TRUE(accepted.sampling().has_presence_penalty());
   EXPECT_EQ(accepted.max_new_tokens(), 128u);
   EXPECT_EQ(accepted.prompt_tokens(), 7u);  // BOS, space, 5 bytes
   server.engine().Emit(Completed(1));
@@ -110,7 +111,13 @@ TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   request.mutable_sampling()->set_temperature(0.5f);
   request.mutable_sampling()->set_top_k(40);
   request.mutable_sampling()->set_seed(9);
+  request.mutable_sampling()->set_frequency_penalty(0.5f);
+  request.mutable_sampling()->set_presence_penalty(-1);
+  (*request.mutable_sampling()->mutable_logit_bias())[7] = 2;
+  (*request.mutable_sampling()->mutable_logit_bias())[4] = -100;
+  request.mutable_sampling()->add_bad_words("bad");
   request.mutable_stopping()->set_max_new_tokens(5);
+  request.mutable_stopping()->set_min_new_tokens(2);
   request.mutable_stopping()->add_stop("END");
   request.mutable_stopping()->add_stop_token_ids(4);
   request.mutable_stopping()->set_ignore_eos(true);
@@ -127,7 +134,14 @@ TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   EXPECT_FLOAT_EQ(spec.sampling.temperature, 0.5f);
   EXPECT_EQ(spec.sampling.top_k, 40);
   EXPECT_EQ(spec.sampling.seed, 9u);
+  EXPECT_FLOAT_EQ(spec.sampling.frequency_penalty, 0.5f);
+  EXPECT_FLOAT_EQ(spec.sampling.presence_penalty, -1.0f);
+  EXPECT_EQ(spec.sampling.logit_bias, (std::vector<TokenBias>{{4, -100.0f}, {7, 2.0f}}));
+  const std::vector<int32_t> bad = FakeTokenizer::TokensOf("bad");
+  EXPECT_EQ(spec.sampling.bad_words,
+            (std::vector<std::vector<int32_t>>{{bad.begin() + 1, bad.end()}, bad}));
   EXPECT_EQ(spec.stop.max_new_tokens, 5);
+  EXPECT_EQ(spec.stop.min_new_tokens, 2);
   EXPECT_EQ(spec.stop.stop_strings, std::vector<std::string>{"END"});
   EXPECT_EQ(spec.stop.stop_token_ids, std::vector<int32_t>{4});
   EXPECT_TRUE(spec.stop.ignore_eos);

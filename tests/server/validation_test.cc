@@ -90,6 +90,45 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"ZeroPenalty",
                    [](Request* r) { r->mutable_sampling()->set_repetition_penalty(0); },
                    "sampling.repetition_penalty"},
+        BadRequest{"HighFrequencyPenalty",
+                   [](Request* r) { r->mutable_sampling()->set_frequency_penalty(2.1f); },
+                   "sampling.frequency_penalty"},
+        BadRequest{"NanPresencePenalty",
+                   [](Request* r) { r->mutable_sampling()->set_presence_penalty(kNan); },
+                   "sampling.presence_penalty"},
+        BadRequest{"TooManyBiases",
+                   [](Request* r) {
+                     for (uint32_t i = 0; i < 1025; ++i) {
+                       (*r->mutable_sampling()->mutable_logit_bias())[i] = 1;
+                     }
+                   },
+                   "sampling.logit_bias"},
+        BadRequest{"NanBias",
+                   [](Request* r) { (*r->mutable_sampling()->mutable_logit_bias())[7] = kNan; },
+                   "sampling.logit_bias[7]"},
+        BadRequest{"LargeBias",
+                   [](Request* r) { (*r->mutable_sampling()->mutable_logit_bias())[7] = -100.5f; },
+                   "sampling.logit_bias[7]"},
+        BadRequest{
+            "BiasedTokenOutOfRange",
+            [](Request* r) { (*r->mutable_sampling()->mutable_logit_bias())[0xFFFFFFFF] = 1; },
+            "sampling.logit_bias[4294967295]"},
+        BadRequest{"TooManyBadWords",
+                   [](Request* r) {
+                     for (int i = 0; i < 65; ++i) r->mutable_sampling()->add_bad_words("x");
+                   },
+                   "sampling.bad_words"},
+        BadRequest{"EmptyBadWord", [](Request* r) { r->mutable_sampling()->add_bad_words(""); },
+                   "sampling.bad_words"},
+        BadRequest{"LongBadWord",
+                   [](Request* r) { r->mutable_sampling()->add_bad_words(std::string(257, 'x')); },
+                   "sampling.bad_words"},
+        BadRequest{"MoreThanTheMost",
+                   [](Request* r) {
+                     r->mutable_stopping()->set_max_new_tokens(5);
+                     r->mutable_stopping()->set_min_new_tokens(6);
+                   },
+                   "stopping.min_new_tokens"},
         BadRequest{"NoNewTokens", [](Request* r) { r->mutable_stopping()->set_max_new_tokens(0); },
                    "stopping.max_new_tokens"},
         BadRequest{"TooManyNewTokens",
@@ -182,10 +221,14 @@ TEST(ValidationOfAll, TheTrailersStaySmall) {
   request.mutable_sampling()->set_top_p(0);
   request.mutable_sampling()->set_min_p(1);
   request.mutable_sampling()->set_repetition_penalty(0);
+  request.mutable_sampling()->set_frequency_penalty(3);
+  request.mutable_sampling()->set_presence_penalty(3);
+  (*request.mutable_sampling()->mutable_logit_bias())[0xFFFFFFFF] = 101;
+  request.mutable_sampling()->add_bad_words("");
   TestServer server;
   Generate call(server.channel(), request);
   const grpc::Status status = call.Finish();
-  EXPECT_EQ(DetailsOf(status).fields().size(), 7u);
+  EXPECT_EQ(DetailsOf(status).fields().size(), 12u);
   EXPECT_LT(status.error_message().size() + status.error_details().size(), 4096u);
 }
 
@@ -197,7 +240,14 @@ TEST(ValidationLimits, TheBoundsThemselvesAreAllowed) {
   request.mutable_sampling()->set_top_p(1);
   request.mutable_sampling()->set_min_p(0);
   request.mutable_sampling()->set_repetition_penalty(10);
+  request.mutable_sampling()->set_frequency_penalty(-2);
+  request.mutable_sampling()->set_presence_penalty(2);
+  for (uint32_t i = 0; i < 200; ++i) {
+    (*request.mutable_sampling()->mutable_logit_bias())[i] = i % 2 == 0 ? 100.0f : -100.0f;
+  }
+  for (int i = 0; i < 64; ++i) request.mutable_sampling()->add_bad_words(std::string(256, 'x'));
   request.mutable_stopping()->set_max_new_tokens(1);
+  request.mutable_stopping()->set_min_new_tokens(1);
   for (int i = 0; i < 16; ++i) request.mutable_stopping()->add_stop(std::string(256, 'x'));
   request.mutable_response()->set_top_logprobs(20);
   request.mutable_response()->set_heartbeat_interval_ms(100);

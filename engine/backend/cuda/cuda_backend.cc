@@ -219,6 +219,7 @@ absl::Status CudaBackend::Reserve(const SequenceSlice& slice, bool first) {
   needs.sizes.num_rows += slice.num_rows;
   needs.sizes.num_frames += cuda::StepImage::NumFrames(slice);
   needs.sizes.num_chunk_tasks = needs.shape.num_chunk_tasks;
+  needs.sizes.num_logit_changes += slice.num_logit_changes;
   needs.num_picks += results_->NumPicks(slice);
   FOLIO_RETURN_IF_ERROR(image_->Reserve(slice, needs.sizes));
   FOLIO_RETURN_IF_ERROR(attention_->Reserve(needs.shape));

@@ -149,6 +149,13 @@ struct Slice {
   Stage stages[kMaxStages];
 };
 
+// LogitChange of types/sampling.h.
+struct LogitEdit {
+  int token;
+  float before;
+  float after;
+};
+
 // What is wanted of one row of logits (types/sampling.h).
 struct SampleTask {
   enum Kind : int { kNone, kScore, kDraw };
@@ -161,8 +168,10 @@ struct SampleTask {
   float top_p;
   float min_p;
   float penalty;
-  const uint32_t* seen;  // bits of tokens; null: no penalty
-  double uniform;        // in [0, 1)
+  const uint32_t* seen;    // bits of tokens; null: no penalty
+  const LogitEdit* edits;  // [num_edits], ascending by token
+  int num_edits;
+  double uniform;  // in [0, 1)
 };
 struct SampleResult {
   int token;  // a valid id in any case

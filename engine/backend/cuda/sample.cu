@@ -73,11 +73,30 @@ class RowSampler {
     for (int i = threadIdx.x; i < vocab_size_; i += kThreads) sum += logits_[i] * 0.0f;
     return BlockSum(sum, floats_) == 0.0f;
   }
-  // Under the penalty.
+  // Under penalty and edits.
   FOLIO_DEVICE float LogitAt(int id) const {
-    const float logit = logits_[id];
+    const LogitEdit* edit = task_.num_edits == 0 ? nullptr : EditOf(id);
+    if (edit == nullptr) return Penalised(logits_[id], id);
+    return Penalised(logits_[id] + edit->before, id) + edit->after;
+  }
+  FOLIO_DEVICE float Penalised(float logit, int id) const {
     if (task_.seen == nullptr || (task_.seen[id / 32] >> (id % 32) & 1u) == 0) return logit;
     return logit > 0 ? logit / task_.penalty : logit * task_.penalty;
+  }
+  // Null: it has none.
+  FOLIO_DEVICE const LogitEdit* EditOf(int id) const {
+    int begin = 0;
+    int end = task_.num_edits;
+    while (begin < end) {
+      const int middle = (begin + end) / 2;
+      if (task_.edits[middle].token < id) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin < task_.num_edits && task_.edits[begin].token == id ? &task_.edits[begin]
+                                                                     : nullptr;
   }
   FOLIO_DEVICE static Wide KeyOf(float logit, int id) {
     return Wide{Sortable(logit)} << kIdBits | ((1u << kIdBits) - 1 - static_cast<unsigned>(id));
@@ -111,7 +130,7 @@ class RowSampler {
     return ids_[0];
   }
 
-  // The most likely token under the penalty.
+  // The most likely token under penalty and edits.
   FOLIO_DEVICE int Best() {
     float best = 0;
     int id = -1;
@@ -217,6 +236,7 @@ class RowSampler {
 
   FOLIO_DEVICE int Draw(int best) {
     Walk walk = {false, 0, 0.0f, LogitAt(best)};
+    if (walk.max == -INFINITY) return best;  // all are masked
     if (task_.top_k > 0 && static_cast<Wide>(task_.top_k) < Total(walk)) {
       walk.least_key = Find(walk, task_.top_k - 1);
     }

@@ -9,6 +9,7 @@ namespace folio::cuda {
 void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
   tasks_.clear();
   words_.clear();
+  edits_.clear();
   offsets_.clear();
   for (const LogitsTask& task : tasks) {
     SampleTask& to = tasks_.emplace_back();
@@ -20,7 +21,7 @@ void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
     if (task.sampling == nullptr) {
       to.kind = SampleTask::kScore;
       to.token = task.scored_token;
-      to.num_top = 0;
+      to.num_top = std::clamp(task.num_top_logprobs, 0, kMaxTopLogprobs);
       continue;
     }
     to.kind = SampleTask::kDraw;
@@ -32,15 +33,23 @@ void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
     to.min_p = params.min_p;
     to.penalty = params.repetition_penalty;
     to.uniform = UniformAt(params.seed, task.index);
+    if (task.changes != nullptr) {
+      to.num_edits = static_cast<int>(task.changes->size());
+      for (const LogitChange& change : *task.changes) {
+        edits_.push_back({change.token, change.before, change.after});
+      }
+    }
     if (task.seen == nullptr) continue;
     offsets_.back() = static_cast<int64_t>(words_.size());
     words_.insert(words_.end(), task.seen->words().begin(), task.seen->words().end());
   }
 }
 
-void SampleTasks::SetBase(const uint32_t* words) {
+void SampleTasks::SetBase(const uint32_t* words, const LogitEdit* edits) {
   for (size_t n = 0; n < tasks_.size(); ++n) {
     tasks_[n].seen = offsets_[n] < 0 ? nullptr : words + offsets_[n];
+    tasks_[n].edits = edits;
+    edits += tasks_[n].num_edits;
   }
 }
 

@@ -8,21 +8,23 @@
 
 namespace folio::cuda {
 
-// What is wanted of the logits of a step, as the kernel wants it: tasks, and the bits of tokens
-// that some of them have seen.
+// What is wanted of the logits of a step, as the kernel wants it: tasks, the bits of tokens that
+// some of them have seen, and the changes of logits that some of them want.
 class SampleTasks {
  public:
   void Set(const std::vector<LogitsTask>& tasks);
-  // Tells the tasks where words() will lie on the device.
-  void SetBase(const uint32_t* words);
+  // Tells the tasks where words() and edits() will lie on the device.
+  void SetBase(const uint32_t* words, const LogitEdit* edits);
 
   const std::vector<SampleTask>& tasks() const { return tasks_; }
   const std::vector<uint32_t>& words() const { return words_; }
+  const std::vector<LogitEdit>& edits() const { return edits_; }
 
  private:
   std::vector<SampleTask> tasks_;
   std::vector<int64_t> offsets_;  // of each task in words_; -1: it needs none
   std::vector<uint32_t> words_;
+  std::vector<LogitEdit> edits_;  // of one task after the other
 };
 
 }  // namespace folio::cuda

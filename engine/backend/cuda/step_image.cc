@@ -247,6 +247,7 @@ int64_t StepImage::MaxBytes(const Sizes& sizes) const {
          slices * static_cast<int64_t>(sizeof(Slice)) +
          sizes.num_chunk_tasks * static_cast<int64_t>(sizeof(ChunkTask)) +
          setup_.max_logit_rows * static_cast<int64_t>(sizeof(SampleTask)) +
+         sizes.num_logit_changes * static_cast<int64_t>(sizeof(LogitEdit)) +
          (sizes.num_frames + sizes.num_slices * seen_words) * static_cast<int64_t>(sizeof(int));
 }
 
@@ -330,7 +331,8 @@ absl::Status StepImage::Upload() {
                        PaddedBytes(plain_rows_) + PaddedBytes(tensor_rows_) + PaddedBytes(tiles_) +
                        PaddedBytes(choosing_rows_) + PaddedBytes(choosing_place_) +
                        PaddedBytes(reading_rows_) + PaddedBytes(tasks_);
-  const size_t bytes = fixed + PaddedBytes(frames_) + PaddedBytes(samples_.words());
+  const size_t bytes =
+      fixed + PaddedBytes(frames_) + PaddedBytes(samples_.words()) + PaddedBytes(samples_.edits());
   auto* device = device_.Get<std::byte>(static_cast<int64_t>(bytes));
   turn_ = 1 - turn_;
   std::byte* host = stagings_[turn_].Get(static_cast<int64_t>(bytes));
@@ -338,7 +340,8 @@ absl::Status StepImage::Upload() {
   // Slices and samples hold addresses themselves: of the lists that come last.
   Packer lists(host + fixed, device + fixed);
   const int* frames = lists.Add(frames_);
-  samples_.SetBase(lists.Add(samples_.words()));
+  const uint32_t* words = lists.Add(samples_.words());
+  samples_.SetBase(words, lists.Add(samples_.edits()));
   for (size_t n = 0; n < slices_.size(); ++n) {
     slices_[n].pages = frames + offsets_[n].pages;
     slices_[n].sinks = frames + offsets_[n].sinks;

@@ -66,6 +66,7 @@ class StepImage {
     int64_t num_slices = 0;
     int64_t num_frames = 0;
     int64_t num_chunk_tasks = 0;
+    int64_t num_logit_changes = 0;
   };
   // Takes what Build needs for this slice, in a step of so much. Errors: RESOURCE_EXHAUSTED.
   absl::Status Reserve(const SequenceSlice& slice, const Sizes& sizes);

@@ -67,8 +67,7 @@ void StepResults::Begin(const StepBatch& batch, int num_logits) {
   begun_ = {};
   begun_.slot = slot;
   for (const LogitsTask& task : batch.logits) {
-    begun_.num_tops.push_back(
-        task.sampling == nullptr ? 0 : std::clamp(task.num_top_logprobs, 0, kMaxTopLogprobs));
+    begun_.num_tops.push_back(std::clamp(task.num_top_logprobs, 0, kMaxTopLogprobs));
   }
   for (const SequenceSlice& slice : batch.slices) {
     const int64_t count = NumPicks(slice);
