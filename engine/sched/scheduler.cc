@@ -157,6 +157,10 @@ void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
     for (auto it = begin; it != end; ++it) give(*it, std::min(fair, share));
   };
   if (chunk_tokens > 0) CompleteOneChunk(first, chunk_tokens, &budget);
+  // The token that completes a chunk may be one of them.
+  for (auto it = first; it != step_.end(); ++it) {
+    if (it->sequence->scores) score_rows -= it->num_tokens;
+  }
   const auto others = PutTurnsFirst();
   give_fairly(shortest_.begin(), others);
   give_fairly(others, shortest_.end());

@@ -166,6 +166,35 @@ TEST_F(SchedulerTest, AChunkThatIsWorthMoreThanAStepIsCompleted) {
   scheduler.Remove(prompt);
 }
 
+// The token that completes a chunk is one of the rows that are rated.
+TEST_F(SchedulerTest, RatedRowsAreBoundedWhereAChunkIsCompletedFirst) {
+  Scheduler scheduler{
+      {.step_tokens = 64, .prefill_share_tokens = 32, .score_rows = 30, .prefill_slowdown = 3},
+      store_.get()};
+  Sequence* answer = Add(1, 300);
+  Sequence* prompt = Add(2000, 10);
+  prompt->scores = true;
+  const int64_t w = 2 * kGeometry.page_tokens;
+  prompt->plan.selection = {.chunk_tokens = static_cast<int>(w), .num_free_picks = 2};
+  ASSERT_TRUE(scheduler.Admit(answer));
+  ASSERT_TRUE(scheduler.Admit(prompt));
+  int completed_at_once = 0;
+  for (int n = 0; n < 100; ++n) {
+    const bool last_of_chunk = prompt->num_in_kv % w == w - 1;
+    const std::vector<ScheduledTokens> step = scheduler.NextStep();
+    const int tokens = TokensOf(step, prompt);
+    EXPECT_LE(tokens, 30);
+    if (last_of_chunk && tokens > 1) ++completed_at_once;
+    const int64_t chunks = prompt->ChunksCompleted(tokens);
+    scheduler.Commit(step);
+    if (answer->num_pending() == 0) ++answer->num_known;
+    scheduler.NoteStep({1, tokens, chunks}, 0.010 + 0.00024 * tokens + 0.002 * chunks);
+  }
+  EXPECT_GT(completed_at_once, 0);
+  scheduler.Remove(answer);
+  scheduler.Remove(prompt);
+}
+
 TEST_F(SchedulerTest, APrefillAloneMayHaveTheWholeStep) {
   Sequence* only = Admit(100);
   EXPECT_EQ(TokensOf(Step(), only), 64);
