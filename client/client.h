@@ -59,9 +59,9 @@ class Client {
   explicit Client(const std::shared_ptr<grpc::Channel>& channel);
   ~Client();
 
-  // Runs one request. `on_event` is called on this thread for Accepted, Queued, Prefill, Delta,
-  // Heartbeat and Completed, in the order of the server. OK means that Completed was seen. Errors:
-  // of the server; CANCELLED; DEADLINE_EXCEEDED; DATA_LOSS if an event is missing.
+  // Runs one request. `on_event` is called on this thread for every event, in the order of the
+  // server. OK means that Completed was seen. Errors: of the server; CANCELLED; DEADLINE_EXCEEDED;
+  // DATA_LOSS if an event is missing.
   absl::Status Generate(const v1::GenerateRequest& request, const CallOptions& options,
                         absl::FunctionRef<void(const v1::GenerateEvent&)> on_event);
 

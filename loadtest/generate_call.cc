@@ -33,7 +33,7 @@ void GenerateCall::OnReadDone(bool ok) {
   checker_->OnEvent(event_, now);
   if (!record_.first_event_seconds) record_.first_event_seconds = now;
   if (event_.has_accepted() && !record_.accepted_seconds) record_.accepted_seconds = now;
-  if (event_.has_delta() && event_.delta().token_ids_size() > 0) {
+  if (event_.has_delta() && !event_.delta().echo() && event_.delta().token_ids_size() > 0) {
     const auto& ids = event_.delta().token_ids();
     record_.token_events.push_back({now, static_cast<uint32_t>(ids.size())});
     record_.token_ids.insert(record_.token_ids.end(), ids.begin(), ids.end());

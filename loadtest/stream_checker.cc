@@ -52,8 +52,11 @@ void StreamChecker::CheckOrder(const v1::GenerateEvent& event) {
     case Event::kPrefill:
       if (stage_ == Stage::kTokens) Violation("Queued or Prefill after the first Delta");
       break;
+    case Event::kPromptLogprobs:
+      if (stage_ == Stage::kTokens) Violation("PromptLogprobs after the first Delta");
+      break;
     case Event::kDelta:
-      stage_ = std::max(stage_, Stage::kTokens);
+      CheckDelta(event.delta());
       break;
     case Event::kCompleted:
       stage_ = Stage::kCompleted;
@@ -71,8 +74,13 @@ void StreamChecker::CheckOrder(const v1::GenerateEvent& event) {
   if (stage_ == Stage::kBegin) stage_ = Stage::kBeforeTokens;
 }
 
+void StreamChecker::CheckDelta(const v1::Delta& delta) {
+  if (delta.echo() && stage_ == Stage::kTokens) Violation("an echo of the prompt in the answer");
+  if (!delta.echo()) stage_ = std::max(stage_, Stage::kTokens);
+}
+
 void StreamChecker::CheckTokens(const v1::GenerateEvent& event) {
-  if (event.has_delta()) num_tokens_ += event.delta().token_ids_size();
+  if (event.has_delta() && !event.delta().echo()) num_tokens_ += event.delta().token_ids_size();
   if (event.has_prefill() && event.prefill().processed_tokens() > event.prefill().total_tokens()) {
     Violation("more tokens prefilled than there are");
   }

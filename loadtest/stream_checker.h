@@ -33,6 +33,7 @@ class StreamChecker {
 
   void CheckSilence(double now_seconds);
   void CheckOrder(const v1::GenerateEvent& event);
+  void CheckDelta(const v1::Delta& delta);
   void CheckTokens(const v1::GenerateEvent& event);
   void Violation(std::string text);
 

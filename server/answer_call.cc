@@ -275,6 +275,10 @@ void AnswerCall<Wire>::HandleOf(size_t index, const Event& event) {
     v1::GenerateEvent out;
     ToProto(*prefill, &out);
     Send(answer, std::move(out));
+  } else if (const auto* prompt = std::get_if<PromptEvent>(&event)) {
+    v1::GenerateEvent out;
+    ToProto(*prompt, &out);
+    Send(answer, std::move(out));
   } else if (const auto* queued = std::get_if<QueuedEvent>(&event)) {
     v1::GenerateEvent out;
     out.mutable_queued()->set_position(static_cast<uint32_t>(queued->position));

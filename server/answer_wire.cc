@@ -27,6 +27,7 @@ bool GenerateWire::Merge(const v1::GenerateEvent& from, v1::GenerateEvent* into)
   const uint64_t sequence = into->sequence();
   switch (from.event_case()) {
     case v1::GenerateEvent::kDelta:
+      if (from.delta().echo() || into->delta().echo()) return false;
       if (into->ByteSizeLong() > kMaxMergedBytes) return false;
       into->mutable_delta()->mutable_text()->append(from.delta().text());
       into->mutable_delta()->mutable_token_ids()->MergeFrom(from.delta().token_ids());

@@ -114,10 +114,12 @@ void StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& opti
 }
 
 void ResponseFromProto(const v1::ResponseOptions& in, GenerateSpec* spec, FieldViolations* bad) {
-  if (in.top_logprobs() > kMaxTopLogprobs) {
-    bad->push_back({"response.top_logprobs",
-                    absl::StrCat("is ", in.top_logprobs(), ", the limit is ", kMaxTopLogprobs)});
-  }
+  const auto check_top = [bad](const char* field, uint32_t number) {
+    if (number <= kMaxTopLogprobs) return;
+    bad->push_back({field, absl::StrCat("is ", number, ", the limit is ", kMaxTopLogprobs)});
+  };
+  check_top("response.top_logprobs", in.top_logprobs());
+  check_top("response.prompt_top_logprobs", in.prompt_top_logprobs());
   if (in.has_heartbeat_interval_ms() && (in.heartbeat_interval_ms() < kMinHeartbeatMs ||
                                          in.heartbeat_interval_ms() > kMaxHeartbeatMs)) {
     bad->push_back({"response.heartbeat_interval_ms",
@@ -132,6 +134,9 @@ void ResponseFromProto(const v1::ResponseOptions& in, GenerateSpec* spec, FieldV
   spec->layer_evidence = in.layer_evidence();
   spec->logprobs = in.logprobs();
   spec->num_top_logprobs = static_cast<int>(in.top_logprobs());
+  spec->prompt_logprobs = in.prompt_logprobs();
+  spec->num_prompt_top_logprobs = static_cast<int>(in.prompt_top_logprobs());
+  spec->echo = in.echo();
 }
 
 v1::MethodParameter ToProto(const Param& param) {
@@ -164,6 +169,21 @@ v1::MethodParameter ToProto(const Param& param) {
       break;
   }
   return out;
+}
+
+// To a Delta or to PromptLogprobs.
+template <typename Message>
+void AddLogprobs(const std::vector<TokenLogprob>& logprobs,
+                 const std::vector<std::vector<TokenLogprob>>& top_logprobs, Message* out) {
+  const auto fill = [](const TokenLogprob& in, v1::TokenLogprob* to) {
+    to->set_token_id(static_cast<uint32_t>(in.token));
+    to->set_logprob(in.logprob);
+  };
+  for (const TokenLogprob& logprob : logprobs) fill(logprob, out->add_logprobs());
+  for (const auto& candidates : top_logprobs) {
+    v1::TopLogprobs* top = out->add_top_logprobs();
+    for (const TokenLogprob& candidate : candidates) fill(candidate, top->add_candidates());
+  }
 }
 
 // The whole characters that tokens stand for, spaces included.
@@ -265,15 +285,17 @@ void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event) {
   v1::Delta* out = event->mutable_delta();
   out->set_text(delta.text);
   for (int32_t token : delta.tokens) out->add_token_ids(static_cast<uint32_t>(token));
-  const auto fill = [](const TokenLogprob& in, v1::TokenLogprob* to) {
-    to->set_token_id(static_cast<uint32_t>(in.token));
-    to->set_logprob(in.logprob);
-  };
-  for (const TokenLogprob& logprob : delta.logprobs) fill(logprob, out->add_logprobs());
-  for (const auto& candidates : delta.top_logprobs) {
-    v1::TopLogprobs* top = out->add_top_logprobs();
-    for (const TokenLogprob& candidate : candidates) fill(candidate, top->add_candidates());
+  AddLogprobs(delta.logprobs, delta.top_logprobs, out);
+}
+
+void ToProto(const PromptEvent& prompt, v1::GenerateEvent* event) {
+  if (prompt.tokens.empty()) {
+    v1::PromptLogprobs* out = event->mutable_prompt_logprobs();
+    out->set_first_position(static_cast<uint64_t>(prompt.first_position));
+    return AddLogprobs(prompt.logprobs, prompt.top_logprobs, out);
   }
+  ToProto(DeltaEvent{prompt.text, prompt.tokens, prompt.logprobs, prompt.top_logprobs}, event);
+  event->mutable_delta()->set_echo(true);
 }
 
 void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event) {

@@ -32,6 +32,7 @@ void FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
 v1::SamplingParams ToProto(const SamplingParams& sampling);
 // Fills in the event's arm.
 void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event);
+void ToProto(const PromptEvent& prompt, v1::GenerateEvent* event);
 void ToProto(const PrefillEvent& prefill, v1::GenerateEvent* event);
 // Byte offsets are those of `document`, if there is one.
 void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer,

@@ -61,6 +61,11 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
   app.add_option("--logprobs", flags.logprobs,
                  "Log-probabilities of each token and its N best rivals (needs --json to be seen)")
       ->group(kGroup);
+  app.add_option("--prompt-logprobs", flags.prompt_logprobs,
+                 "The same of the prompt, or of the question over a document")
+      ->group(kGroup);
+  app.add_flag("--echo", flags.echo, "Print the prompt, or the question, before the answer")
+      ->group(kGroup);
 }
 
 void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {
@@ -87,6 +92,11 @@ void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request
     request->mutable_response()->set_logprobs(true);
     request->mutable_response()->set_top_logprobs(*flags.logprobs);
   }
+  if (flags.prompt_logprobs) {
+    request->mutable_response()->set_prompt_logprobs(true);
+    request->mutable_response()->set_prompt_top_logprobs(*flags.prompt_logprobs);
+  }
+  request->mutable_response()->set_echo(flags.echo);
 }
 
 }  // namespace folio::cli

@@ -28,6 +28,8 @@ struct SamplingFlags {
   std::vector<std::string> stop;
   bool ignore_eos = false;
   std::optional<uint32_t> logprobs;
+  std::optional<uint32_t> prompt_logprobs;
+  bool echo = false;
 };
 
 // `flags` must outlive the parsing of `app`.

@@ -79,6 +79,15 @@ absl::Status CheckEvidence(const GenerateSpec& spec, const AttentionPlan& plan,
       StrategiesThat(model, Chooses)));
 }
 
+absl::Status CheckPromptReport(const GenerateSpec& spec, const AttentionPlan& plan) {
+  const bool wanted = spec.prompt_logprobs || spec.echo;
+  if (!wanted || !plan.truncation.enabled()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat(
+      spec.attention.strategy.name,
+      " cuts the prompt, of which neither log-probabilities nor an echo are given then; "
+      "use another strategy"));
+}
+
 absl::Status CheckUnknownLength(const AttentionSpec& spec, const AttentionPlan& plan) {
   if (!plan.truncation.enabled()) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -29,6 +29,9 @@ absl::Status CheckLength(const std::string& what, int64_t tokens, int64_t max_to
 absl::Status CheckEvidence(const GenerateSpec& spec, const AttentionPlan& plan,
                            const AttentionModel& model);
 
+// UNIMPLEMENTED for a report of the prompt, log-probabilities or echo, where the strategy cuts it.
+absl::Status CheckPromptReport(const GenerateSpec& spec, const AttentionPlan& plan);
+
 // INVALID_ARGUMENT if the strategy cuts prompts, which needs a text of known length: an upload or a
 // scored stream has none.
 absl::Status CheckUnknownLength(const AttentionSpec& spec, const AttentionPlan& plan);

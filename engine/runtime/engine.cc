@@ -82,6 +82,7 @@ absl::StatusOr<EngineImpl::Checked> EngineImpl::Check(GenerateSpec* spec) const 
       CheckLength("the prompt with max_new_tokens", total, options_.max_context_tokens));
   const AttentionPlan plan = PlanFor(spec->attention, model_->attention);
   FOLIO_RETURN_IF_ERROR(CheckEvidence(*spec, plan, model_->attention));
+  FOLIO_RETURN_IF_ERROR(CheckPromptReport(*spec, plan));
   checked.total_tokens =
       NumKeptTokens(plan.truncation, checked.prompt_tokens, max_new_tokens) + max_new_tokens;
   checked.shared_tokens = plan.truncation.enabled() ? 0 : document_tokens;

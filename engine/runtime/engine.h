@@ -194,7 +194,8 @@ class Engine {
 
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
-  // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none),
+  // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none,
+  // a report of a prompt that the strategy cuts),
   // RESOURCE_EXHAUSTED (queue full, or its client's part of it), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 

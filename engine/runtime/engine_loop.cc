@@ -294,9 +294,8 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
   }
   // Each of the rest fails alone.
   for (ModelRunner::Scores& scores : results->scores) {
-    if (scores.not_finite.has_value()) ++counters_.nonfinite_logits;
     const RequestId id = scores.id;
-    const absl::Status sent = CatchErrors([&] { scorings_.AfterStep(std::move(scores)); });
+    const absl::Status sent = CatchErrors([&] { AcceptScores(std::move(scores)); });
     if (!sent.ok()) Cancel(id, sent);
   }
   for (size_t n = 0; n < step.ids.size(); ++n) NoteStep(step.ids[n], static_cast<int>(n));
@@ -316,7 +315,22 @@ void EngineLoop::NoteStep(RequestId id, int place) {
   if (store_->tiered()) generation->NoteReads(store_->home(), store_->ReadsOf(place));
   if (sequence.num_in_kv <= sequence.num_prompt) {
     generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
+    const absl::Status sent = CatchErrors([&] { generation->SendPrompt(); });
+    if (!sent.ok()) Cancel(id, sent);
   }
+}
+
+void EngineLoop::AcceptScores(ModelRunner::Scores scores) {
+  const auto it = requests_.find(scores.id);
+  Generation* const generation = it == requests_.end() ? nullptr : it->second.get();
+  if (generation != nullptr && generation->ignores_output()) return;
+  if (scores.not_finite.has_value()) ++counters_.nonfinite_logits;
+  if (generation == nullptr) return scorings_.AfterStep(std::move(scores));
+  if (scores.not_finite.has_value()) {
+    Cancel(scores.id, NotFiniteError(*scores.not_finite));
+    return;
+  }
+  generation->TakeScores(std::move(scores));
 }
 
 void EngineLoop::AcceptOutput(ModelRunner::Output output) {

@@ -164,6 +164,8 @@ class EngineLoop {
   // `place` is that of the request in the step.
   void NoteStep(RequestId id, int place);
   void AcceptOutput(ModelRunner::Output output);
+  // Of a scored stream, or of a request's prompt.
+  void AcceptScores(ModelRunner::Scores scores);
   // The sequences of a step cannot go on.
   void FailStep(const StartedStep& step, const absl::Status& status);
   void Count(const std::vector<ScheduledTokens>& step);

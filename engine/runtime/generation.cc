@@ -33,6 +33,9 @@ Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
   sequence.share = share_.get();
   sequence.draw.sampling = &spec.sampling;
   if (spec.logprobs) sequence.draw.num_top_logprobs = spec.num_top_logprobs;
+  if (PromptReport::IsWanted(spec)) prompt_report_.emplace(spec, tokenizer);
+  sequence.scores = spec.prompt_logprobs;
+  sequence.num_score_top_logprobs = spec.num_prompt_top_logprobs;
   if (WantsEvidence()) sequence.picks = std::make_shared<ChunkPicks>();
   sequence.tokens = std::make_shared<std::vector<int32_t>>(std::move(spec.tokens));
 }
@@ -183,6 +186,10 @@ void Generation::SendQueued(int position) {
 
 void Generation::SendPrefill(int64_t total, int64_t processed) {
   sink_->OnEvent(PrefillEvent{total, cached_tokens, processed});
+}
+
+void Generation::SendPrompt() {
+  if (prompt_report_.has_value()) prompt_report_->Send(sequence, sink_.get());
 }
 
 void Generation::NoteDecode(int64_t position) {

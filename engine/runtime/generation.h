@@ -6,10 +6,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "engine/base/client_shares.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/evidence.h"
+#include "engine/runtime/prompt_report.h"
 #include "engine/sampling/logit_rules.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
@@ -59,6 +62,11 @@ class Generation {
   void SendQueued(int position);
   void SendPrefill(int64_t total, int64_t processed);
 
+  // What a step of its prompt gave, to be sent by SendPrompt.
+  void TakeScores(ModelRunner::Scores scores) { prompt_report_->Take(std::move(scores)); }
+  // Sends what is wanted of the prompt that has been read, if anything is.
+  void SendPrompt();
+
   // Adds keys attended to by the decoding query at `position`, and the memory held then.
   void NoteDecode(int64_t position);
   void NoteMemory(const KvFootprint& footprint);
@@ -98,6 +106,7 @@ class Generation {
   StopStringMatcher stops_;
   std::optional<SeenTokens> seen_;
   std::optional<LogitRules> rules_;
+  std::optional<PromptReport> prompt_report_;
 
   // A disk that damages whatever is written to it ends the request.
   static constexpr int kMostTimesAgain = 2;

@@ -41,25 +41,33 @@ void ModelRunner::AddSlice(const ScheduledTokens& part) {
   }
 }
 
-void ModelRunner::AddLogits(const ScheduledTokens& part, Started* started) {
+void ModelRunner::AddScores(const ScheduledTokens& part, Started* started) {
   const Sequence& sequence = *part.sequence;
-  const int first_row = batch_.num_rows - part.num_tokens;
-  if (sequence.scores) {
-    started->results.scores.push_back({sequence.id, sequence.num_in_kv + 1, {}});
-    started->results.scores.back().logprobs.resize(part.num_tokens);
-    for (int i = 0; i < part.num_tokens; ++i) {
-      LogitsTask& task = batch_.logits.emplace_back();
-      task.row = first_row + i;
-      task.scored_token = sequence.token(sequence.num_in_kv + 1 + i);
-      started->draws.push_back(std::nullopt);
-    }
-  } else if (sequence.generates && sequence.num_pending() == part.num_tokens) {
-    LogitsTask& task = batch_.logits.emplace_back(sequence.draw);
-    task.row = batch_.num_rows - 1;
-    task.index = sequence.num_known - sequence.num_prompt;
-    started->results.outputs.push_back({sequence.id, {}});
-    started->draws.push_back(sequence.id);
+  if (!sequence.scores) return;
+  const int64_t first = sequence.num_in_kv + 1;
+  // The token after the prompt is drawn.
+  const int64_t end = std::min(first + part.num_tokens, sequence.num_prompt);
+  if (end <= first) return;
+  Scores& scores = started->results.scores.emplace_back(Scores{sequence.id, first, {}});
+  scores.logprobs.resize(end - first);
+  if (sequence.num_score_top_logprobs > 0) scores.top_logprobs.resize(end - first);
+  for (int64_t position = first; position < end; ++position) {
+    LogitsTask& task = batch_.logits.emplace_back();
+    task.row = batch_.num_rows - part.num_tokens + static_cast<int>(position - first);
+    task.scored_token = sequence.token(position);
+    task.num_top_logprobs = sequence.num_score_top_logprobs;
+    started->draws.push_back(std::nullopt);
   }
+}
+
+void ModelRunner::AddDraw(const ScheduledTokens& part, Started* started) {
+  const Sequence& sequence = *part.sequence;
+  if (!sequence.generates || sequence.num_pending() != part.num_tokens) return;
+  LogitsTask& task = batch_.logits.emplace_back(sequence.draw);
+  task.row = batch_.num_rows - 1;
+  task.index = sequence.num_known - sequence.num_prompt;
+  started->results.outputs.push_back({sequence.id, {}});
+  started->draws.push_back(sequence.id);
 }
 
 void ModelRunner::Start(const std::vector<ScheduledTokens>& step) {
@@ -71,7 +79,8 @@ void ModelRunner::Start(const std::vector<ScheduledTokens>& step) {
   absl::Cleanup forget = [this] { started_.pop_back(); };
   for (const ScheduledTokens& part : step) {
     AddSlice(part);
-    AddLogits(part, &started);
+    AddScores(part, &started);
+    AddDraw(part, &started);
   }
   std::vector<std::optional<RequestId>> draws = started.draws;
   transformer_->Start(batch_);
@@ -98,6 +107,9 @@ ModelRunner::Results ModelRunner::Finish() {
     std::vector<float>& logprobs = of_sequence.logprobs;
     if (!samples_[n].finite && !of_sequence.not_finite.has_value()) {
       of_sequence.not_finite = of_sequence.first_position + static_cast<int64_t>(scored);
+    }
+    if (!of_sequence.top_logprobs.empty()) {
+      of_sequence.top_logprobs[scored] = std::move(samples_[n].top_logprobs);
     }
     logprobs[scored++] = samples_[n].logprob;
     if (scored < logprobs.size()) continue;

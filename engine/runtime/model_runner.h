@@ -26,11 +26,13 @@ class ModelRunner {
     Sample sample;
   };
 
-  // Log-probabilities of a scored sequence's tokens that follow the rows of the step.
+  // Log-probabilities of a scored sequence's tokens that follow the rows of the step; and beside
+  // each the most likely ones, if any are asked for.
   struct Scores {
     RequestId id = 0;
     int64_t first_position = 0;
     std::vector<float> logprobs;
+    std::vector<std::vector<TokenLogprob>> top_logprobs = {};
     // Position of the first token whose logits were not finite; none: all were.
     std::optional<int64_t> not_finite = {};
   };
@@ -61,7 +63,8 @@ class ModelRunner {
   };
   static SequenceSlice SliceOf(const ScheduledTokens& part);
   void AddSlice(const ScheduledTokens& part);
-  void AddLogits(const ScheduledTokens& part, Started* started);
+  void AddScores(const ScheduledTokens& part, Started* started);
+  void AddDraw(const ScheduledTokens& part, Started* started);
 
   Transformer* const transformer_;
   StepBatch batch_;

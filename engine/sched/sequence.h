@@ -31,8 +31,10 @@ struct Sequence {
 
   // The prefill ends with a next token (requests) or not (documents).
   bool generates = false;
-  // The log-probability of every token is wanted: a row needs its logits.
+  // The log-probability of every token of the prompt is wanted: a row needs its logits. And of so
+  // many most likely ones beside it.
   bool scores = false;
+  int num_score_top_logprobs = 0;
   // Tokens up to here are prompt, later ones are answer.
   int64_t num_prompt = 0;
   // Upper bound of num_known, for the reservation.

@@ -65,6 +65,11 @@ struct GenerateSpec {
   StopParams stop;
   bool logprobs = false;
   int num_top_logprobs = 0;
+  // Of `tokens` but the first one.
+  bool prompt_logprobs = false;
+  int num_prompt_top_logprobs = 0;
+  // `tokens` and their text come back.
+  bool echo = false;
   // Spans of the evidence that are reported; 0: none is wanted.
   int max_evidence_spans = 0;
   bool layer_evidence = false;
@@ -122,8 +127,8 @@ struct Estimate {
   std::string reason;  // unless it fits now
 };
 
-// What the engine tells a request. Order: Queued*, Prefill*, Delta*, Evidence if wanted, then
-// Completed; or Failed at any time. The last comes once.
+// What the engine tells a request. Order: Queued*, Prefill* with Prompt* between them if wanted,
+// Delta*, Evidence if wanted, then Completed; or Failed at any time. The last comes once.
 struct QueuedEvent {
   int position = 0;
 };
@@ -131,6 +136,15 @@ struct PrefillEvent {
   int64_t total_tokens = 0;
   int64_t cached_tokens = 0;
   int64_t processed_tokens = 0;
+};
+// Of tokens of the prompt, in their order. Either list may be empty: not asked for, or nothing
+// rates these tokens.
+struct PromptEvent {
+  int64_t first_position = 0;  // document first
+  std::string text;            // whole UTF-8 characters
+  std::vector<int32_t> tokens;
+  std::vector<TokenLogprob> logprobs;
+  std::vector<std::vector<TokenLogprob>> top_logprobs;  // as long as logprobs, or empty
 };
 struct DeltaEvent {
   // Whole UTF-8 characters; may be empty.
@@ -184,8 +198,8 @@ struct FailedEvent {
   absl::Status status;
   Phase phase = Phase::kQueued;
 };
-using Event = std::variant<QueuedEvent, PrefillEvent, DeltaEvent, EvidenceEvent, ScoredEvent,
-                           CompletedEvent, FailedEvent>;
+using Event = std::variant<QueuedEvent, PrefillEvent, PromptEvent, DeltaEvent, EvidenceEvent,
+                           ScoredEvent, CompletedEvent, FailedEvent>;
 
 // Receives the events of one request or document. Called on the engine thread: must return at once,
 // never block and never call the engine back.

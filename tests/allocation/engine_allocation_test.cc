@@ -85,6 +85,13 @@ class EngineAllocation : public ::testing::Test {
     spec.num_top_logprobs = 3;
     spec.sampling.temperature = 0.7f;
     spec.sampling.repetition_penalty = 1.1f;
+    spec.prompt_logprobs = true;
+    spec.num_prompt_top_logprobs = 2;
+    spec.echo = true;
+    spec.sampling.presence_penalty = 0.5f;
+    spec.sampling.logit_bias = {{4, -1.0f}, {9, 2.0f}};
+    spec.sampling.bad_words = {{7}, {5, 6}};
+    spec.stop.min_new_tokens = 2;
     spec.stop.stop_strings = {"a stop string that does not come"};
     return spec;
   }

@@ -113,10 +113,15 @@ TEST(Ask, SendsAllParameters) {
                                        "--ignore-eos",
                                        "--logprobs",
                                        "2",
+                                       "--prompt-logprobs",
+                                       "0",
+                                       "--echo",
                                        "--timeout",
                                        "20"});
   EXPECT_EQ(run.code, kExitOk) << run.err;
   const v1::GenerateRequest request = server.requests()[0];
+  EXPECT_TRUE(request.response().prompt_logprobs());
+  EXPECT_TRUE(request.response().echo());
   EXPECT_EQ(request.strategy().long_heads().begin_selective_length(), 240);
   EXPECT_EQ(request.stopping().max_new_tokens(), 3);
   EXPECT_EQ(request.stopping().min_new_tokens(), 2);

@@ -55,6 +55,22 @@ TEST(StreamChecker, CompletedComesExactlyOnce) {
   EXPECT_THAT(Check(GoodEvents(), /*ok=*/false, /*cancelled=*/true), IsEmpty());
 }
 
+TEST(StreamChecker, ThePromptComesBeforeTheAnswerAndIsNotCounted) {
+  auto events = GoodEvents();
+  v1::GenerateEvent logprobs, echo;
+  logprobs.mutable_prompt_logprobs()->set_first_position(1);
+  echo.mutable_delta()->set_echo(true);
+  echo.mutable_delta()->add_token_ids(5);
+  auto good = events;
+  good.insert(good.begin() + 1, {logprobs, echo, logprobs});
+  NumberEvents(&good);
+  EXPECT_THAT(Check(good), IsEmpty());
+  events.insert(events.end() - 1, {logprobs, echo});
+  NumberEvents(&events);
+  EXPECT_THAT(Check(events), ElementsAre("PromptLogprobs after the first Delta",
+                                         "an echo of the prompt in the answer"));
+}
+
 TEST(StreamChecker, OrderOfEventsIsChecked) {
   auto events = GoodEvents();
   std::swap(events[0], events[1]);

@@ -100,6 +100,20 @@ TEST(Admission, EvidenceIsForStrategiesWhoseHeadsChoose) {
   }
 }
 
+TEST(Admission, AReportOfThePromptIsForStrategiesThatReadAllOfIt) {
+  GenerateSpec rated = Spec("truncation");
+  rated.prompt_logprobs = true;
+  GenerateSpec echoed = Spec("truncation");
+  echoed.echo = true;
+  for (GenerateSpec spec : {rated, echoed}) {
+    EXPECT_EQ(CheckPromptReport(spec, PlanOf(spec)).code(), absl::StatusCode::kUnimplemented);
+    spec.attention = Spec("lm_infinite").attention;
+    EXPECT_TRUE(CheckPromptReport(spec, PlanOf(spec)).ok());
+  }
+  const GenerateSpec plain = Spec("truncation");
+  EXPECT_TRUE(CheckPromptReport(plain, PlanOf(plain)).ok());
+}
+
 TEST(Admission, WhatCutsPromptsNeedsTheirLength) {
   for (const AttentionStrategy* strategy : AllStrategies()) {
     const GenerateSpec spec = Spec(strategy->name());

@@ -59,10 +59,12 @@ class FakeRunner final : public EngineLoop::StepRunner {
     for (const ScheduledTokens& part : step) {
       tokens += part.num_tokens;
       const Sequence& sequence = *part.sequence;
-      if (sequence.scores) {
-        results.scores.push_back({sequence.id, sequence.num_in_kv + 1, {}});
-        results.scores.back().logprobs.assign(part.num_tokens, -1.0f);
-        if (not_finite.contains(sequence.id)) {
+      const int64_t first = sequence.num_in_kv + 1;
+      const int64_t end = std::min(first + part.num_tokens, sequence.num_prompt);
+      if (sequence.scores && first < end) {
+        results.scores.push_back({sequence.id, first, {}});
+        results.scores.back().logprobs.assign(end - first, -1.0f);
+        if (not_finite.contains(sequence.id) && not_finite.at(sequence.id) < end) {
           results.scores.back().not_finite = not_finite.at(sequence.id);
         }
       }

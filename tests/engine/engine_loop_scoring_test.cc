@@ -50,6 +50,49 @@ TEST_F(EngineLoopTest, AScoredStreamWithoutMemoryFailsAlone) {
   EXPECT_EQ(store_->reserved_bytes(), 0);
 }
 
+TEST_F(EngineLoopTest, APromptIsRatedInItsPrefillAndNotInTheAnswer) {
+  GenerateSpec spec = Spec(200, 5);
+  spec.prompt_logprobs = true;
+  spec.echo = true;
+  auto rated = Submit(1, spec);
+  auto other = Submit(2, Spec(100, 30));
+  RunUntilIdle();
+  EXPECT_EQ(rated->num_prompt_logprobs(), 199);
+  EXPECT_EQ(rated->prompt_text(), std::string(200, 'd'));
+  EXPECT_EQ(rated->text(), "fffff");
+  EXPECT_EQ(rated->completed()->usage.completion_tokens, 5);
+  EXPECT_EQ(other->num_prompt_logprobs(), 0);
+  EXPECT_EQ(other->prompt_text(), "");
+  EXPECT_EQ(other->tokens(), 30);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(EngineLoopTest, AQuestionIsRatedBehindItsDocument) {
+  const DocumentHandle document = Upload("book", 40);
+  GenerateSpec spec = Spec(7, 5, document);
+  spec.prompt_logprobs = true;
+  spec.echo = true;
+  auto asked = Submit(1, spec);
+  RunUntilIdle();
+  EXPECT_EQ(asked->num_prompt_logprobs(), 6);
+  EXPECT_EQ(asked->prompt_text(), "ddddddd");
+  EXPECT_EQ(asked->completed()->usage.cached_tokens, 40);
+}
+
+TEST_F(EngineLoopTest, APromptWhoseLogitsAreNotFiniteFailsAlone) {
+  runner_.not_finite = {{1, 33}};
+  GenerateSpec spec = Spec(60, 5);
+  spec.prompt_logprobs = true;
+  auto bad = Submit(1, spec);
+  auto good = Submit(2, Spec(60, 5));
+  RunUntilIdle();
+  EXPECT_EQ(bad->status(),
+            absl::DataLossError("the model gave logits that are not finite at token 33"));
+  EXPECT_EQ(good->text(), "fffff");
+  EXPECT_EQ(loop_.counters().nonfinite_logits, 1);
+  EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
 TEST_F(EngineLoopTest, ACancelledScoredStreamFreesItsMemory) {
   auto recorder = std::make_shared<Recorder>();
   loop_.scorings().Open(7, Attention("full"), recorder);

@@ -22,6 +22,11 @@ class Recorder final : public EventSink {
       tokens_ += static_cast<int>(delta->tokens.size());
       text_ += delta->text;
     }
+    if (auto* prompt = std::get_if<PromptEvent>(&event)) {
+      EXPECT_EQ(tokens_, 0) << "a part of the prompt after the answer has begun";
+      prompt_text_ += prompt->text;
+      num_prompt_logprobs_ += static_cast<int>(prompt->logprobs.size());
+    }
     if (auto* scored = std::get_if<ScoredEvent>(&event)) {
       EXPECT_EQ(scored->first_position, 1 + num_scored_);
       num_scored_ += static_cast<int64_t>(scored->logprobs.size());
@@ -41,6 +46,8 @@ class Recorder final : public EventSink {
   }
   bool ended() const { return Locked(ended_); }
   int tokens() const { return Locked(tokens_); }
+  int num_prompt_logprobs() const { return Locked(num_prompt_logprobs_); }
+  std::string prompt_text() const { return Locked(prompt_text_); }
   int64_t num_scored() const { return Locked(num_scored_); }
   std::string text() const { return Locked(text_); }
   absl::Status status() const { return Locked(status_); }
@@ -55,6 +62,8 @@ class Recorder final : public EventSink {
   mutable std::mutex mu_;
   std::condition_variable changed_;
   int tokens_ = 0;
+  int num_prompt_logprobs_ = 0;
+  std::string prompt_text_;
   int64_t num_scored_ = 0;
   std::string text_;
   bool ended_ = false;

@@ -40,6 +40,7 @@ TEST_F(Scoring, IsTheLogSoftmaxOfTheLogits) {
   sequence.plan = plan;
   sequence.tokens = std::make_shared<std::vector<int32_t>>(tokens);
   sequence.num_known = static_cast<int64_t>(tokens.size()) - 1;
+  sequence.num_prompt = kUnbounded;
   sequence.scores = true;
   ModelRunner runner(model_->transformer.get());
   std::vector<float> scores;

@@ -37,6 +37,36 @@ TEST(Generate, EventsComeInOrderAndAreNumberedDensely) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
+TEST(Generate, ThePromptComesAsLogprobsOrAsAnEcho) {
+  TestServer server;
+  Generate call(server.channel(), Ask("hello"));
+  call.Next();
+  server.engine().WaitForRequest();
+  PromptEvent rated;
+  rated.first_position = 4;
+  rated.logprobs = {{12, -0.5f}, {13, -1.5f}};
+  rated.top_logprobs = {{{12, -0.5f}}, {{14, -0.25f}}};
+  server.engine().Emit(rated);
+  const Event prompt = call.Next();
+  EXPECT_EQ(prompt.prompt_logprobs().first_position(), 4u);
+  EXPECT_EQ(prompt.prompt_logprobs().logprobs(1).token_id(), 13u);
+  EXPECT_FLOAT_EQ(prompt.prompt_logprobs().logprobs(1).logprob(), -1.5f);
+  EXPECT_EQ(prompt.prompt_logprobs().top_logprobs(1).candidates(0).token_id(), 14u);
+  PromptEvent echoed = rated;
+  echoed.text = "ab";
+  echoed.tokens = {12, 13};
+  server.engine().Emit(echoed);
+  const v1::Delta echo = call.Next().delta();
+  EXPECT_TRUE(echo.echo());
+  EXPECT_EQ(echo.text(), "ab");
+  EXPECT_EQ(echo.token_ids_size(), 2);
+  EXPECT_FLOAT_EQ(echo.logprobs(0).logprob(), -0.5f);
+  server.engine().Emit(Delta("x"));
+  EXPECT_FALSE(call.Next().delta().echo());
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(call.Finish().ok());
+}
+
 TEST(Generate, CompletedCarriesReasonUsageTimingsAndMemory) {
   TestServer server;
   Generate call(server.channel(), Ask("hello"));
@@ -123,6 +153,9 @@ TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   request.mutable_stopping()->set_ignore_eos(true);
   request.mutable_response()->set_logprobs(true);
   request.mutable_response()->set_top_logprobs(3);
+  request.mutable_response()->set_prompt_logprobs(true);
+  request.mutable_response()->set_prompt_top_logprobs(4);
+  request.mutable_response()->set_echo(true);
   Generate call(server.channel(), request);
   const GenerateSpec spec = server.engine().WaitForRequest();
   std::vector<int32_t> tokens = FakeTokenizer::TokensOf("hi");
@@ -147,6 +180,9 @@ TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   EXPECT_TRUE(spec.stop.ignore_eos);
   EXPECT_TRUE(spec.logprobs);
   EXPECT_EQ(spec.num_top_logprobs, 3);
+  EXPECT_TRUE(spec.prompt_logprobs);
+  EXPECT_EQ(spec.num_prompt_top_logprobs, 4);
+  EXPECT_TRUE(spec.echo);
   EXPECT_FALSE(spec.deadline.has_value());
   server.engine().Emit(Completed(1));
   EXPECT_TRUE(call.Finish().ok());

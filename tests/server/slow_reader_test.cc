@@ -35,6 +35,30 @@ TEST(SlowReader, DeltasAreFoldedAndNothingIsLost) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
+TEST(SlowReader, AnEchoIsFoldedNeitherWithAnotherNorWithTheAnswer) {
+  TestServer server;
+  Generate call(server.channel(), Ask("hello"));
+  server.engine().WaitForRequest();
+  constexpr int kEchoes = 50;
+  for (int i = 0; i < kEchoes; ++i) server.engine().Emit(PromptEvent{i, "a", {5}, {}, {}});
+  for (int i = 0; i < kEchoes; ++i) server.engine().Emit(Delta("b"));
+  server.engine().Emit(Completed(kEchoes));
+  EXPECT_TRUE(call.Next().has_accepted());
+  for (int i = 0; i < kEchoes; ++i) {
+    const v1::GenerateEvent event = call.Next();
+    EXPECT_TRUE(event.delta().echo());
+    EXPECT_EQ(event.delta().text(), "a");
+  }
+  std::string answer;
+  while (answer.size() < kEchoes) {
+    const v1::GenerateEvent event = call.Next();
+    ASSERT_TRUE(event.has_delta());
+    EXPECT_FALSE(event.delta().echo());
+    answer += event.delta().text();
+  }
+  EXPECT_TRUE(call.Finish().ok());
+}
+
 TEST(SlowReader, GivesUpItsPlaceUntilItReads) {
   server::ServerOptions options;
   options.requests.max_stream_buffer_bytes = 10000;

@@ -150,6 +150,9 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"TooManyLogprobs",
                    [](Request* r) { r->mutable_response()->set_top_logprobs(21); },
                    "response.top_logprobs"},
+        BadRequest{"TooManyPromptLogprobs",
+                   [](Request* r) { r->mutable_response()->set_prompt_top_logprobs(21); },
+                   "response.prompt_top_logprobs"},
         BadRequest{"FastHeartbeat",
                    [](Request* r) { r->mutable_response()->set_heartbeat_interval_ms(99); },
                    "response.heartbeat_interval_ms"},
@@ -250,6 +253,7 @@ TEST(ValidationLimits, TheBoundsThemselvesAreAllowed) {
   request.mutable_stopping()->set_min_new_tokens(1);
   for (int i = 0; i < 16; ++i) request.mutable_stopping()->add_stop(std::string(256, 'x'));
   request.mutable_response()->set_top_logprobs(20);
+  request.mutable_response()->set_prompt_top_logprobs(20);
   request.mutable_response()->set_heartbeat_interval_ms(100);
   Generate call(server.channel(), request);
   server.engine().WaitForRequest();
