@@ -245,9 +245,8 @@ bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
 bool EngineLoop::MayRunAhead(const std::vector<ScheduledTokens>& step) const {
   return std::all_of(step.begin(), step.end(), [](const ScheduledTokens& part) {
     const Sequence& sequence = *part.sequence;
-    // Penalties and masks need the last token.
     return sequence.generates && sequence.num_in_kv > sequence.num_prompt &&
-           sequence.draw.seen == nullptr && sequence.draw.changes == nullptr;
+           !sequence.draws_follow_tokens;
   });
 }
 

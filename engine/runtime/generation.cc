@@ -62,6 +62,7 @@ void Generation::BeginAgain() {
 void Generation::PrepareDraws(int vocab_size) {
   NoteSeen(vocab_size);
   MakeRules(vocab_size);
+  sequence.draws_follow_tokens = DrawsFollowTokens();
 }
 
 void Generation::NoteSeen(int vocab_size) {
@@ -126,6 +127,7 @@ bool Generation::Accept(Sample sample) {
   const int64_t place = next_position() - 1 - sequence.tokens_begin;
   (*sequence.tokens)[place] = sample.token;
   if (rules_.has_value()) rules_->Add(std::span(*sequence.tokens).first(place + 1));
+  sequence.draws_follow_tokens = DrawsFollowTokens();
   return false;
 }
 

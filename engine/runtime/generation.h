@@ -94,6 +94,9 @@ class Generation {
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
   void NoteSeen(int vocab_size);
   void MakeRules(int vocab_size);
+  bool DrawsFollowTokens() const {
+    return seen_.has_value() || (rules_.has_value() && rules_->FollowTokens());
+  }
   bool WantsEvidence() const { return spec.max_evidence_spans > 0 || spec.layer_evidence; }
   void SendEvidence();
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,

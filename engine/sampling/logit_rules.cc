@@ -9,6 +9,10 @@ namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
+bool CountsTokens(const SamplingParams& params) {
+  return params.frequency_penalty != 0 || params.presence_penalty != 0;
+}
+
 bool EndsWith(std::span<const int32_t> tokens, std::span<const int32_t> end) {
   return tokens.size() >= end.size() && std::ranges::equal(tokens.last(end.size()), end);
 }
@@ -26,8 +30,13 @@ LogitRules::LogitRules(const SamplingParams& params, std::vector<int32_t> ending
 }
 
 bool LogitRules::AreNeeded(const SamplingParams& params, int min_new_tokens) {
-  return params.frequency_penalty != 0 || params.presence_penalty != 0 ||
-         !params.logit_bias.empty() || !params.bad_words.empty() || min_new_tokens > 0;
+  return CountsTokens(params) || !params.logit_bias.empty() || !params.bad_words.empty() ||
+         min_new_tokens > 0;
+}
+
+bool LogitRules::FollowTokens() const {
+  return CountsTokens(params_) || num_new_tokens_ < min_new_tokens_ ||
+         std::ranges::any_of(params_.bad_words, [](const auto& word) { return word.size() > 1; });
 }
 
 LogitChange& LogitRules::ChangeOf(int32_t token) {
@@ -60,7 +69,7 @@ void LogitRules::Add(std::span<const int32_t> tokens) {
   for (const LogitChange& change : masked_) ChangeOf(change.token) = change;
   masked_.clear();
   ++num_new_tokens_;
-  if (params_.frequency_penalty != 0 || params_.presence_penalty != 0) {
+  if (CountsTokens(params_)) {
     const auto count = static_cast<float>(++counts_[tokens.back()]);
     ChangeOf(tokens.back()).after = -(count * params_.frequency_penalty + params_.presence_penalty);
   }

@@ -27,6 +27,8 @@ class LogitRules {
 
   // As LogitsTask wants them.
   const std::vector<LogitChange>& changes() const { return changes_; }
+  // Whether changes() for the next token depend on the last one. Once they do not, they never will.
+  bool FollowTokens() const;
   // Whether the token must not come next.
   bool Masks(int32_t token) const;
 

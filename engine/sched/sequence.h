@@ -50,6 +50,8 @@ struct Sequence {
 
   // How the next token of an answer is drawn; row and index are the runner's to fill in.
   LogitsTask draw;
+  // How it is drawn depends on the last one.
+  bool draws_follow_tokens = false;
 
   // Where the choices of chunks go; null: nobody asks.
   std::shared_ptr<ChunkPicks> picks;

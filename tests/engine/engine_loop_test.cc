@@ -333,7 +333,9 @@ TEST_F(RunningAhead, APenaltyWaitsForTheLastToken) {
   SamplingParams divides, subtracts;
   divides.repetition_penalty = 1.2f;
   subtracts.presence_penalty = 1.2f;
-  for (const SamplingParams& sampling : {divides, subtracts}) {
+  SamplingParams masks;
+  masks.bad_words = {{4, 4}};
+  for (const SamplingParams& sampling : {divides, subtracts, masks}) {
     GenerateSpec spec = Spec(10, 10);
     spec.sampling = sampling;
     auto one = Submit(1, spec);
@@ -341,6 +343,27 @@ TEST_F(RunningAhead, APenaltyWaitsForTheLastToken) {
     EXPECT_EQ(one->tokens(), 10);
     EXPECT_EQ(runner_.most_started, 1u);
   }
+}
+
+TEST_F(RunningAhead, ChangesThatStayDoNotWaitForTheLastToken) {
+  GenerateSpec spec = Spec(10, 20);
+  spec.sampling.logit_bias = {{4, 1.0f}};
+  spec.sampling.bad_words = {{7}};
+  auto one = Submit(1, spec);
+  RunUntilIdle();
+  EXPECT_EQ(one->text(), std::string(20, 'f'));
+  EXPECT_EQ(runner_.most_started, 2u);
+}
+
+TEST_F(RunningAhead, ALeastNumberOfTokensWaitsUntilItIsReached) {
+  GenerateSpec spec = Spec(10, 20);
+  spec.stop.min_new_tokens = 5;
+  auto one = Submit(1, spec);
+  while (one->tokens() < 5) ASSERT_TRUE(loop_.RunStep());
+  EXPECT_EQ(runner_.most_started, 1u);
+  RunUntilIdle();
+  EXPECT_EQ(one->text(), std::string(20, 'f'));
+  EXPECT_EQ(runner_.most_started, 2u);
 }
 
 TEST_F(RunningAhead, AFailedDeviceFailsWhatRunsAhead) {

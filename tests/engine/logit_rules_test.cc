@@ -95,6 +95,11 @@ TEST(LogitRules, AreThoseOfTheDefinitions) {
     for (int step = 0; step < 12; ++step) {
       SCOPED_TRACE(testing::Message() << "round " << round << ", step " << step);
       ExpectEqual(rules, Expected(params, ending, min_new_tokens, prompt, answer));
+      if (!rules.FollowTokens()) {  // whatever comes next
+        Tokens longer = answer;
+        longer.push_back(draw(1)[0]);
+        ExpectEqual(rules, Expected(params, ending, min_new_tokens, prompt, longer));
+      }
       answer.push_back(draw(1)[0]);
       all.push_back(answer.back());
       rules.Add(all);
