@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
-#include "engine/tokenizer/inside_text.h"
 
 namespace folio::server {
 
@@ -15,7 +14,8 @@ absl::Status TokeniseBadWords(const google::protobuf::RepeatedPtrField<std::stri
                               std::vector<std::vector<int32_t>>* sequences) {
   for (const std::string& word : words) {
     for (const std::string& text : {word, absl::StrCat(" ", word)}) {
-      FOLIO_ASSIGN_OR_RETURN(auto tokens, EncodeInsideText(text, tokenizer, interrupt));
+      std::vector<int32_t> tokens;
+      FOLIO_RETURN_IF_ERROR(tokenizer.Append(text, interrupt, &tokens, TextStart::kContinued));
       if (tokens.empty()) {
         return absl::InvalidArgumentError(absl::StrCat(Quoted(word), " has no tokens"));
       }

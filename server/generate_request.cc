@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"
 #include "engine/runtime/admission.h"
+#include "server/bad_words.h"
 #include "server/document_upload.h"
 #include "server/prompt_format.h"
-#include "server/bad_words.h"
 #include "server/request_mapping.h"
 #include "server/status_mapping.h"
 

@@ -173,8 +173,7 @@ absl::StatusOr<CheckpointNumbers> Checkpoint::CheckAllTensors(const ModelConfig&
   } else if (elements.contains(DType::kF16)) {
     numbers.dtype = DType::kF32;
   } else {
-    numbers.dtype =
-        elements[DType::kBf16] > elements[DType::kF32] ? DType::kBf16 : DType::kF32;
+    numbers.dtype = elements[DType::kBf16] > elements[DType::kF32] ? DType::kBf16 : DType::kF32;
   }
   return numbers;
 }

@@ -31,8 +31,8 @@ class Checkpoint final : public WeightSource {
   absl::StatusOr<OwnedTensor> Tensor(const std::string& name,
                                      std::span<const int64_t> expected_shape) const override;
 
-  // The dtype is that of most elements of its matrices, or fp32 where some are fp16 and some are not,
-  // since neither half holds the other. Errors: those of WeightSource.
+  // The dtype is that of most elements of its matrices, or fp32 where some are fp16 and some are
+  // not, since neither half holds the other. Errors: those of WeightSource.
   absl::StatusOr<CheckpointNumbers> CheckAllTensors(const ModelConfig& config) const override;
 
   // A tensor of any dtype as it lies in its file. Errors: NOT_FOUND.

@@ -212,7 +212,9 @@ absl::StatusOr<DType> DTypeOfMixed(const std::set<TensorRole>& roles, DType firs
   WriteZeros(dir.Path("b.safetensors"), second, files[1]);
   const auto checkpoint = Checkpoint::Open(dir.path());
   if (!checkpoint.ok()) return checkpoint.status();
-  return checkpoint->CheckAllTensors(TinyOptions().config);
+  const auto numbers = checkpoint->CheckAllTensors(TinyOptions().config);
+  if (!numbers.ok()) return numbers.status();
+  return numbers->dtype;
 }
 
 TEST(Checkpoint, MatricesHaveTheDTypeOfMostOfTheirElements) {

@@ -196,11 +196,11 @@ TEST(GgufConfig, KeysAreCheckedByName) {
 
 TEST(GgufConfig, MistralHasItsWindow) {
   const ScratchDir dir;
-  dir.Write("x.gguf", Llama().Add("llama.attention.sliding_window", uint32_t{4096}).Build(1 << 12));
+  dir.Write("x.gguf", Llama().Add("llama.attention.sliding_window", uint32_t{8}).Build(1 << 12));
   const auto config = LoadModelConfig(dir.Path("x.gguf"));
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->architecture, "MistralForCausalLM");
-  EXPECT_EQ(config->sliding_window, 4096);
+  EXPECT_EQ(config->sliding_window, 8);
   EXPECT_TRUE(config->tie_word_embeddings);
   EXPECT_EQ(config->shape.vocab_size, 10);
 }

@@ -1,8 +1,6 @@
-// Tokens of a text inside another one, against what the tokenizers and sentencepiece libraries give
-// for "x\n" + text behind the tokens of "x\n".
-#include "engine/tokenizer/inside_text.h"
-
-#include "engine/tokenizer/bpe_tokenizer.h"
+// Tokens of a text that follows another one (TextStart::kContinued), against what the tokenizers
+// and sentencepiece libraries give for "x\n" + text behind the tokens of "x\n".
+#include "engine/tokenizer/open_tokenizer.h"
 #include "engine/tokenizer/sentencepiece_tokenizer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -14,16 +12,21 @@ namespace {
 
 using testing::ElementsAre;
 
+std::vector<int32_t> Continued(const std::string& text, const Tokenizer& tokenizer) {
+  std::vector<int32_t> tokens;
+  EXPECT_TRUE(tokenizer.Append(text, nullptr, &tokens, TextStart::kContinued).ok());
+  return tokens;
+}
+
 std::vector<std::string> NamesInside(const std::string& text, const Tokenizer& tokenizer) {
-  const auto tokens = EncodeInsideText(text, tokenizer);
-  EXPECT_TRUE(tokens.ok()) << tokens.status();
   std::vector<std::string> names;
-  for (const int32_t token : *tokens) names.push_back(tokenizer.pieces()[token].name);
+  for (const int32_t token : Continued(text, tokenizer))
+    names.push_back(tokenizer.pieces()[token].name);
   return names;
 }
 
 // ▁ stands for a space; sentencepiece puts one before every text.
-TEST(InsideText, HasNoSpaceThatTheTextHasNot) {
+TEST(ContinuedText, HasNoSpaceThatTheTextHasNot) {
   const auto tokenizer =
       *SentencePieceTokenizer::Open(TestData("../models/folio-tiny/tokenizer.model"), 32000);
   EXPECT_THAT(NamesInside("the", *tokenizer), ElementsAre("t", "he"));
@@ -34,18 +37,18 @@ TEST(InsideText, HasNoSpaceThatTheTextHasNot) {
 }
 
 // Byte-level vocabularies join a space with the word after it, and put none before a text.
-TEST(InsideText, IsTheTextAloneWhereNothingIsPutBeforeIt) {
+TEST(ContinuedText, IsTheTextAloneWhereNothingIsPutBeforeIt) {
   for (const std::string kind : {"gpt2", "llama3", "neox", "qwen2"}) {
-    const auto tokenizer =
-        *BpeTokenizer::Open(TestData("golden/bpe/" + kind + "/tokenizer.json"), 1000);
+    const auto tokenizer = *OpenTokenizer(TestData("golden/bpe/" + kind), TokenizerConfig{}, 1000);
     for (const std::string text : {"the", " the", "a b", "12", "Zürich", " é", "\n"}) {
-      EXPECT_EQ(*EncodeInsideText(text, *tokenizer), *tokenizer->Encode(text)) << kind << text;
+      EXPECT_EQ(Continued(text, *tokenizer), *tokenizer->Encode(text)) << kind << text;
     }
   }
 }
 
-TEST(InsideText, BadTextIsRefused) {
-  EXPECT_EQ(EncodeInsideText("a\xFF", LetterTokenizer(4)).status().code(),
+TEST(ContinuedText, BadTextIsRefused) {
+  std::vector<int32_t> tokens;
+  EXPECT_EQ(LetterTokenizer(4).Append("a\xFF", nullptr, &tokens, TextStart::kContinued).code(),
             absl::StatusCode::kInvalidArgument);
 }
 
