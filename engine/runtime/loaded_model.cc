@@ -13,16 +13,13 @@
 #include "engine/base/memory_bounds.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/usable_cpus.h"
-#include "engine/model/gguf_file.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
+#include "engine/runtime/model_text.h"
 #include "engine/runtime/model_tiers.h"
 #include "engine/runtime/model_weights.h"
 #include "engine/store/fingerprint.h"
 #include "engine/tokenizer/byte_tokenizer.h"
-#include "engine/tokenizer/gguf_tokenizer.h"
-#include "engine/tokenizer/open_tokenizer.h"
-#include "engine/tokenizer/tokenizer_files.h"
 
 namespace folio {
 namespace {
@@ -254,59 +251,6 @@ void Describe(const EngineOptions& options, LoadedModel* model) {
   info.sliding_window = model->config.sliding_window;
 }
 
-// The format that the options name, or that of the checkpoint's template.
-absl::StatusOr<std::optional<ChatFormat>> ChooseChatFormat(const EngineOptions& options,
-                                                           const TokenizerConfig& config,
-                                                           std::string* note) {
-  const std::string& name = options.chat_format;
-  if (name == "none") return std::nullopt;
-  if (name != "auto")
-    return name.ends_with(".json") ? ReadChatFormatFile(name) : FindChatFormat(name);
-  if (!config.chat_template.has_value()) return std::nullopt;
-  std::optional<ChatFormat> format = RecogniseChatTemplate(*config.chat_template);
-  if (!format.has_value()) {
-    *note =
-        absl::StrCat("the chat template of the checkpoint is not known (known: ", ChatFormatNames(),
-                     "); prompts are taken as they are; see --chat-format");
-  }
-  return format;
-}
-
-// The tokenizer of a directory or GGUF file. Returns what is said of the tokens around a text.
-absl::StatusOr<TokenizerConfig> OpenTokenizerOf(const std::string& path, bool required,
-                                                LoadedModel* model) {
-  const int vocab_size = model->config.shape.vocab_size;
-  if (IsModelFile(path)) {
-    FOLIO_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
-    FOLIO_ASSIGN_OR_RETURN(const TokenizerFiles files, GgufTokenizerFiles(file));
-    FOLIO_ASSIGN_OR_RETURN(model->tokenizer, OpenTokenizerFiles(path, files, vocab_size));
-    return ParseTokenizerConfig(path, files.at("tokenizer_config.json"));
-  }
-  FOLIO_ASSIGN_OR_RETURN(TokenizerConfig config, ReadTokenizerConfig(path));
-  auto tokenizer = OpenTokenizer(path, config, vocab_size);
-  if (absl::IsNotFound(tokenizer.status()) && !required) return config;
-  FOLIO_RETURN_IF_ERROR(tokenizer.status());
-  model->tokenizer = *std::move(tokenizer);
-  return config;
-}
-
-// The tokenizer, and what it makes of conversations.
-absl::Status OpenText(const EngineOptions& options, bool tokenizer_required, LoadedModel* model) {
-  FOLIO_ASSIGN_OR_RETURN(const TokenizerConfig config,
-                         OpenTokenizerOf(options.model_dir, tokenizer_required, model));
-  if (model->tokenizer == nullptr) return absl::OkStatus();
-  FOLIO_ASSIGN_OR_RETURN(const std::optional<ChatFormat> format,
-                         ChooseChatFormat(options, config, &model->info.chat_note));
-  if (!format.has_value()) return absl::OkStatus();
-  const auto name_of = [&](const std::string& named, int32_t id) {
-    return named.empty() && id >= 0 ? model->tokenizer->pieces()[id].name : named;
-  };
-  model->info.chat = std::make_shared<const Chat>(
-      *format, name_of(config.bos_token, model->tokenizer->bos_id()),
-      name_of(config.eos_token, model->tokenizer->eos_id()), *model->tokenizer);
-  return absl::OkStatus();
-}
-
 // What comes after the weights.
 absl::Status FinishModel(const EngineOptions& options, const CachePlan& plan,
                          const TensorDigests& tensors, LoadedModel* model) {
@@ -358,7 +302,7 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
   FOLIO_RETURN_IF_ERROR(CheckBackend(*model));
   FOLIO_ASSIGN_OR_RETURN(model->scheduler, StepSizes(options, *model));
-  FOLIO_RETURN_IF_ERROR(OpenText(options, tokenizer_required, model.get()));
+  FOLIO_RETURN_IF_ERROR(OpenModelText(options, tokenizer_required, model.get()));
   FOLIO_ASSIGN_OR_RETURN(const ModelWeights weights,
                          ModelWeights::Open(options, model->config, *model->backend));
   model->precision = weights.precision();

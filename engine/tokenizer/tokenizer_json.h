@@ -11,6 +11,17 @@
 
 namespace folio {
 
+// Of BPE over characters: kSpaceSymbol stands for a space, tokens of bytes for characters that
+// are no tokens.
+struct MetaspaceRules {
+  // Before which text a space is put.
+  enum class Prefix : uint8_t { kNever, kFirst, kAlways };  // kAlways: after a special token, too
+  Prefix prefix = Prefix::kNever;
+  bool only_if_missing = false;
+
+  bool operator==(const MetaspaceRules&) const = default;
+};
+
 // What a Hugging Face tokenizer.json says whose model is BPE, over bytes or over characters.
 struct TokenizerJson {
   struct AddedToken {
@@ -22,16 +33,7 @@ struct TokenizerJson {
     bool strips_left = false;
     bool strips_right = false;
   };
-  // Of BPE over characters: kSpaceSymbol stands for a space, tokens of bytes for characters that
-  // are no tokens.
-  struct Metaspace {
-    // Before which text a space is put.
-    enum class Prefix : uint8_t { kNever, kFirst, kAlways };  // kAlways: after a special token, too
-    Prefix prefix = Prefix::kNever;
-    bool only_if_missing = false;
-
-    bool operator==(const Metaspace&) const = default;
-  };
+  using Metaspace = MetaspaceRules;
   std::optional<Metaspace> metaspace;  // nullopt: over bytes
 
   std::vector<std::pair<std::string, int32_t>> vocab;  // as written; over bytes a character each

@@ -148,9 +148,14 @@ def main():
         write("bpe", i, text + b" and  more\n'll 123")
     for i, tokenizer in enumerate(TOKENIZERS):
         write("tokenizer_json", i, json.dumps(tokenizer).encode())
-    for i, fields in enumerate(MANIFESTS):
+    for i, name in enumerate(("llama2", "chatml", "zephyr")):
+        config = pathlib.Path(__file__).parent.parent / "golden" / "chat" / name / "tokenizer_config.json"
+        write("chat_template", i, json.loads(config.read_text())["chat_template"].encode())
+    prompt_format = struct.pack("<I", 8) + b"chatml-0" + struct.pack("<q", 140)
+    versions = [(1, fields) for fields in MANIFESTS] + [(2, fields + prompt_format) for fields in MANIFESTS]
+    for i, (version, fields) in enumerate(versions):
         size = 16 + len(fields) + 8
-        write("manifest", i, b"FOLIODOC" + struct.pack("<II", 1, size) + fields + bytes(8))
+        write("manifest", i, b"FOLIODOC" + struct.pack("<II", version, size) + fields + bytes(8))
     for i, (choice, content) in enumerate(FILES):
         write("segment", i, choice + content)
     for i, config in enumerate(TOKENIZER_CONFIGS):
