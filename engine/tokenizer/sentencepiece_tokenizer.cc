@@ -74,10 +74,10 @@ void SentencePieceTokenizer::AddSpecialTokens(const TokenizerConfig& config, int
       special_tokens_.push_back(token);
       if (token.id >= vocab_size()) pieces_.resize(token.id + 1, {PieceKind::kControl, "", ""});
       pieces_[token.id].name = token.name;
-    } else if (pieces_[token.id].name == token.name) {
+    } else if (pieces_[token.id].kind == PieceKind::kText && pieces_[token.id].name == token.name) {
       special_tokens_.push_back(token);
       pieces_[token.id] = {PieceKind::kControl, token.name, ""};
-      user_defined_.push_back(token.name);
+      special_pieces_.push_back(token.name);
     }
     if (token.name == config.eos_token) eos_id_ = token.id;
   }
@@ -88,27 +88,28 @@ absl::Status SentencePieceTokenizer::AppendTokens(std::string_view text, TextSta
                                                   std::vector<int32_t>* ids) const {
   const bool takes_space =
       start == TextStart::kBeginning || (start == TextStart::kAfterSpecial && legacy_);
-  if (bpe_ != nullptr) {
-    const bool with_space = takes_space && processor_->traits().adds_dummy_prefix;
-    return bpe_->Encode(text, with_space, interrupt, ids);
-  }
   // Cut behind its first character, the name of a special token is text.
   size_t begin = 0;
-  for (size_t at = 0; at < text.size() && !user_defined_.empty(); ++at) {
+  for (size_t at = 0; at < text.size() && !special_pieces_.empty(); ++at) {
     const bool is_special =
-        std::any_of(user_defined_.begin(), user_defined_.end(),
+        std::any_of(special_pieces_.begin(), special_pieces_.end(),
                     [&](const std::string& name) { return text.substr(at).starts_with(name); });
     if (!is_special) continue;
     const size_t cut = at + Utf8Length(text[at]);
     FOLIO_RETURN_IF_ERROR(
-        AppendByLibrary(text.substr(begin, cut - begin), takes_space && begin == 0, ids));
+        AppendPart(text.substr(begin, cut - begin), takes_space && begin == 0, interrupt, ids));
     begin = cut;
   }
-  return AppendByLibrary(text.substr(begin), takes_space && begin == 0, ids);
+  return AppendPart(text.substr(begin), takes_space && begin == 0, interrupt, ids);
 }
 
-absl::Status SentencePieceTokenizer::AppendByLibrary(std::string_view text, bool takes_space,
-                                                     std::vector<int32_t>* ids) const {
+absl::Status SentencePieceTokenizer::AppendPart(std::string_view text, bool takes_space,
+                                                const Interrupt& interrupt,
+                                                std::vector<int32_t>* ids) const {
+  if (bpe_ != nullptr) {
+    const bool with_space = takes_space && processor_->traits().adds_dummy_prefix;
+    return bpe_->Encode(text, with_space, interrupt, ids);
+  }
   std::vector<int32_t> by_library;
   std::string error;
   if (!processor_->Encode(text, &by_library, &error)) {

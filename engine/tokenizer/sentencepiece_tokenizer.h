@@ -46,15 +46,16 @@ class SentencePieceTokenizer final : public Tokenizer {
   SentencePieceTokenizer(std::unique_ptr<SpmProcessor> processor, const TokenizerConfig& config,
                          int max_vocab_size);
   void AddSpecialTokens(const TokenizerConfig& config, int max_vocab_size);
-  absl::Status AppendByLibrary(std::string_view text, bool takes_space,
-                               std::vector<int32_t>* ids) const;
+  // Of a text without names of special tokens.
+  absl::Status AppendPart(std::string_view text, bool takes_space, const Interrupt& interrupt,
+                          std::vector<int32_t>* ids) const;
 
   const std::unique_ptr<const SpmProcessor> processor_;
   const std::unique_ptr<const CharacterBpe> bpe_;  // nullptr: the library encodes
   const bool legacy_;                              // TokenizerConfig
   std::vector<Piece> pieces_;
   std::vector<SpecialToken> special_tokens_;
-  std::vector<std::string> user_defined_;  // of them, those that the library finds in texts
+  std::vector<std::string> special_pieces_;  // of them, those that are pieces of text in the file
   int32_t eos_id_;
 };
 

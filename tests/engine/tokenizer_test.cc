@@ -155,6 +155,20 @@ TEST(SentencePieceTokenizer, UserDefinedPiecesThatAreSpecialAreNotFoundInTexts) 
   EXPECT_EQ(tokenizer->special_tokens(), expected);
 }
 
+// A configuration may name as special what merges would make of a text, and always names <unk>.
+TEST(SentencePieceTokenizer, PiecesThatAreSpecialAreNotMergedInTexts) {
+  SpmModelBuilder builder;
+  builder.AddMerge("▁").AddCharacters("ab<>").AddMerge("<a").AddMerge("<a>").AddMerge("ab");
+  const auto plain = *SentencePieceTokenizer::FromBytes("test", builder.Build(), 100);
+  EXPECT_EQ(*plain->Encode("<a>ab"), (Ids{3, 9, 10}));
+  TokenizerConfig config;
+  config.special_tokens = {{"<unk>", 0}, {"<a>", 9}};
+  const auto tokenizer = *SentencePieceTokenizer::FromBytes("test", builder.Build(), 100, config);
+  EXPECT_EQ(*tokenizer->Encode("<a>ab"), (Ids{3, 6, 4, 7, 10}));
+  EXPECT_EQ(tokenizer->pieces()[9].kind, PieceKind::kControl);
+  EXPECT_EQ(tokenizer->pieces()[0].kind, PieceKind::kUnknown);
+}
+
 TEST(SentencePieceTokenizer, RefusesBadFiles) {
   const ScratchDir dir;
   const auto code = [](const std::string& path, int vocab) {
