@@ -22,7 +22,7 @@ WORKDIR /src
 # What only the package list decides comes first, so that a change of the code does not download it again; and before
 # NVIDIA's repository is added, because a source package is fetched, which that repository has none of.
 COPY dev ./
-COPY cmake/fetch_sentencepiece.sh cmake/
+COPY cmake/fetch_sentencepiece.sh cmake/fetch_xgrammar.sh cmake/
 RUN ./dev install
 
 # hadolint ignore=DL3008
@@ -50,6 +50,7 @@ RUN set -eu; \
     ./dev build; \
     mkdir -p /out/bin /out/lib; \
     strip --strip-debug -o /out/bin/folio-server build/release/bin/folio-server; \
+    strip --strip-debug -o /out/bin/folio-grammar-trial build/release/bin/folio-grammar-trial; \
     strip --strip-debug -o /out/bin/folio build/release/bin/folio; \
     if [ "${CUDA}" = 1 ]; then \
       cp -L /usr/local/cuda/lib64/libcublasLt.so.13 /out/lib/; \
@@ -87,7 +88,7 @@ COPY models/folio-tiny/ /models/folio-tiny/
 # A library that is missing from the package list fails the build here, and not the pod at its start.
 RUN echo /usr/local/lib/folio > /etc/ld.so.conf.d/folio.conf \
     && ldconfig \
-    && ldd /usr/local/bin/folio-server /usr/local/bin/folio > /tmp/libraries \
+    && ldd /usr/local/bin/folio-server /usr/local/bin/folio-grammar-trial /usr/local/bin/folio > /tmp/libraries \
     && ! grep 'not found' /tmp/libraries \
     && rm /tmp/libraries
 

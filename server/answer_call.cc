@@ -9,6 +9,7 @@
 #include "server/logging.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
+#include "server/sampling_mapping.h"
 
 namespace folio::server {
 namespace {
@@ -127,7 +128,12 @@ void AnswerCall<Wire>::Begin() {
   }
   const auto call = this->shared_from_this();
   context_->pump.Register(call);
-  context_->pool.Post(PromptPool::LaneFor(incoming_->bytes()), client_,
+  // A constraint may take long to compile.
+  const bool is_constrained =
+      incoming_->is_read() && Wire::Shared(incoming_->message()).has_constraint();
+  const PromptPool::Lane lane =
+      is_constrained ? PromptPool::Lane::kLong : PromptPool::LaneFor(incoming_->bytes());
+  context_->pool.Post(lane, client_,
                       {[call] { call->Prepare(); },
                        [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
 }

@@ -7,6 +7,7 @@
 #include "engine/base/quoted.h"
 #include "engine/runtime/admission.h"
 #include "server/bad_words.h"
+#include "server/constraint.h"
 #include "server/document_upload.h"
 #include "server/prompt_format.h"
 #include "server/request_mapping.h"
@@ -239,7 +240,7 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
       {question->prompt_tokens() + spec.stop.max_new_tokens, request.has_document()});
   if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "")});
   spec.attention = *std::move(resolved);
-  return grpc::Status::OK;
+  return ReadConstraint(request, engine, &spec);
 }
 
 }  // namespace folio::server

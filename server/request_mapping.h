@@ -29,7 +29,6 @@ FieldViolation BadAttention(const absl::Status& status, const std::string& prefi
 void FromProto(const v1::GenerateRequest& request, const ServerOptions& options, GenerateSpec* spec,
                FieldViolations* bad);
 
-v1::SamplingParams ToProto(const SamplingParams& sampling);
 // Fills in the event's arm.
 void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event);
 void ToProto(const PromptEvent& prompt, v1::GenerateEvent* event);

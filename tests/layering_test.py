@@ -18,14 +18,15 @@ ENGINE = {
     "model": {"base", "types", "tensor", "backend"},
     "tokenizer": {"base", "model"},
     "chat": {"base", "model", "tokenizer"},
+    "grammar": {"base", "types", "model", "tokenizer"},
     "sampling": {"base", "types"},
     "sched": {"base", "types", "tensor", "kv", "attention", "sampling"},
     "runtime": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
-                "chat", "sampling", "sched", "store"},
+                "chat", "grammar", "sampling", "sched", "store"},
     "tools": {"base", "types", "tensor", "attention", "backend", "kv", "model", "tokenizer",
-              "chat", "sampling", "sched", "store", "runtime"},
+              "chat", "grammar", "sampling", "sched", "store", "runtime"},
 }
-SERVER_MAY_USE = {"runtime", "types", "tokenizer", "chat", "base"}
+SERVER_MAY_USE = {"runtime", "types", "tokenizer", "chat", "grammar", "base"}
 NETWORK = re.compile(r"^(grpc|google/protobuf|google/rpc|prometheus|folio/v1)")
 
 

@@ -1,5 +1,7 @@
 #include "client/cli/sampling_flags.h"
 
+#include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -52,6 +54,21 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
                  "Text that the answer must not get; may be given several times")
       ->allow_extra_args(false)
       ->group(kGroup);
+  auto* const choice =
+      app.add_option("--choice", flags.choices, "The answer is one of these; given several times")
+          ->allow_extra_args(false)
+          ->group(kGroup);
+  auto* const regex =
+      app.add_option("--regex", flags.regex, "The whole answer matches this expression")
+          ->excludes(choice)
+          ->group(kGroup);
+  app.add_option("--json-schema", flags.json_schema,
+                 "The answer is JSON of the schema in this file")
+      ->type_name("FILE")
+      ->check(CLI::ExistingFile)
+      ->excludes(choice)
+      ->excludes(regex)
+      ->group(kGroup);
   app.add_option("--seed", flags.seed, "Random stream of this answer")->group(kGroup);
   app.add_option("--stop", flags.stop, "End before this text; may be given several times")
       ->allow_extra_args(false)
@@ -68,6 +85,18 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
       ->group(kGroup);
 }
 
+static void ApplyConstraintFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {
+  for (const std::string& choice : flags.choices) {
+    request->mutable_constraint()->mutable_choices()->add_choices(choice);
+  }
+  if (!flags.regex.empty()) request->mutable_constraint()->set_regex(flags.regex);
+  if (flags.json_schema.empty()) return;
+  std::ifstream file(flags.json_schema, std::ios::binary);
+  std::ostringstream schema;
+  schema << file.rdbuf();
+  request->mutable_constraint()->set_json_schema(schema.str());
+}
+
 void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {
   v1::SamplingParams* sampling = request->mutable_sampling();
   if (flags.temperature) sampling->set_temperature(*flags.temperature);
@@ -79,10 +108,13 @@ void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request
   if (flags.presence_penalty) sampling->set_presence_penalty(*flags.presence_penalty);
   for (const std::string& text : flags.logit_bias) {
     const auto [id, bias] = *ReadBias(text);
-    (*sampling->mutable_logit_bias())[id] = bias;
+    v1::TokenBias* const entry = sampling->add_logit_bias();
+    entry->set_token_id(id);
+    entry->set_bias(bias);
   }
   for (const std::string& word : flags.bad_words) sampling->add_bad_words(word);
   if (flags.seed) sampling->set_seed(*flags.seed);
+  ApplyConstraintFlags(flags, request);
   v1::StoppingCriteria* stopping = request->mutable_stopping();
   if (flags.max_new_tokens) stopping->set_max_new_tokens(*flags.max_new_tokens);
   if (flags.min_new_tokens) stopping->set_min_new_tokens(*flags.min_new_tokens);

@@ -24,6 +24,9 @@ struct SamplingFlags {
   std::optional<float> presence_penalty;
   std::vector<std::string> logit_bias;
   std::vector<std::string> bad_words;
+  std::vector<std::string> choices;
+  std::string regex;
+  std::string json_schema;  // a file
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   bool ignore_eos = false;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/chat/chat_prompt.h"
+#include "engine/grammar/grammar_source.h"
 #include "engine/runtime/catalogue.h"
 #include "engine/runtime/document_info.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -191,6 +192,12 @@ class Engine {
   // says which part of the spec is meant.
   virtual absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
                                                          const PositionRequest& request) const = 0;
+
+  // For GenerateSpec::grammar. Blocks for as long as that takes, up to some seconds for a new one.
+  // Errors: INVALID_ARGUMENT with what is wrong with the source, FAILED_PRECONDITION without
+  // folio-grammar-trial beside the program, INTERNAL.
+  virtual absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
+      const GrammarSource& source) const = 0;
 
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document

@@ -11,6 +11,7 @@
 
 #include "engine/base/client_shares.h"
 #include "engine/base/mutex.h"
+#include "engine/grammar/grammar_compiler.h"
 #include "engine/runtime/document_directory.h"
 #include "engine/runtime/document_keeper.h"
 #include "engine/runtime/engine.h"
@@ -31,6 +32,7 @@ class EngineImpl final : public Engine {
                     .max_tokens = options.max_context_tokens,
                     .max_pinned_bytes = MaxPinnedBytes(),
                     .on_change = options.on_document_change}),
+        grammars_(model_->tokenizer.get(), model_->config.shape.vocab_size),
         runner_(model_->transformer.get()),
         loop_({.scheduler = model_->scheduler,
                .model = model_->attention,
@@ -55,6 +57,11 @@ class EngineImpl final : public Engine {
                                                  const PositionRequest& request) const override {
     return folio::ResolveAttention(spec, info().default_attention.strategy, model_->attention,
                                    request);
+  }
+
+  absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
+      const GrammarSource& source) const override {
+    return grammars_.Compile(source);
   }
 
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
@@ -149,6 +156,7 @@ class EngineImpl final : public Engine {
   std::unique_ptr<LoadedModel> model_;
   DocumentDirectory directory_;
   ClientShares shares_;
+  mutable GrammarCompiler grammars_;  // a cache
   TransformerRunner runner_;
   EngineLoop loop_;
 

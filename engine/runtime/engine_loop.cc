@@ -342,12 +342,9 @@ void EngineLoop::AcceptOutput(ModelRunner::Output output) {
     Cancel(output.id, NotFiniteError(generation->next_position()));
     return;
   }
-  if (generation->Forbids(output.sample.token)) {
-    Cancel(output.id, StatusOf([] {
-             return absl::FailedPreconditionError(
-                 "no token is left to draw: bad_words and min_new_tokens rule out all of the "
-                 "vocabulary");
-           }));
+  absl::Status drawn = StatusOf([&] { return generation->CheckDrawn(output.sample.token); });
+  if (!drawn.ok()) {
+    Cancel(output.id, std::move(drawn));
     return;
   }
   generation->NoteEvidence(store_->geometry().num_layers);

@@ -62,6 +62,10 @@ void Generation::BeginAgain() {
 void Generation::PrepareDraws(int vocab_size) {
   NoteSeen(vocab_size);
   MakeRules(vocab_size);
+  if (spec.grammar != nullptr && grammar_state_ == nullptr) {
+    grammar_state_ = spec.grammar->Begin(EndingTokens(vocab_size));
+    sequence.draw.allowed = &grammar_state_->allowed();
+  }
   sequence.draws_follow_tokens = DrawsFollowTokens();
 }
 
@@ -77,13 +81,27 @@ void Generation::NoteSeen(int vocab_size) {
 
 void Generation::MakeRules(int vocab_size) {
   if (rules_.has_value() || !LogitRules::AreNeeded(spec.sampling, spec.stop.min_new_tokens)) return;
+  rules_.emplace(spec.sampling, EndingTokens(vocab_size), spec.stop.min_new_tokens);
+  rules_->Begin(*sequence.tokens);
+  sequence.draw.changes = &rules_->changes();
+}
+
+std::vector<int32_t> Generation::EndingTokens(int vocab_size) const {
   std::vector<int32_t> ending = spec.stop.stop_token_ids;
   if (!spec.stop.ignore_eos) ending.insert(ending.end(), eos_tokens_.begin(), eos_tokens_.end());
   // A checkpoint may name tokens for which it has no logits.
   std::erase_if(ending, [vocab_size](int32_t token) { return token < 0 || token >= vocab_size; });
-  rules_.emplace(spec.sampling, std::move(ending), spec.stop.min_new_tokens);
-  rules_->Begin(*sequence.tokens);
-  sequence.draw.changes = &rules_->changes();
+  return ending;
+}
+
+absl::Status Generation::CheckDrawn(int32_t token) const {
+  if (grammar_state_ != nullptr && !grammar_state_->status().ok()) return grammar_state_->status();
+  const bool is_masked = rules_.has_value() && rules_->Masks(token);
+  const bool is_outside = grammar_state_ != nullptr && !grammar_state_->Allows(token);
+  if (!is_masked && !is_outside) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "no token is left to draw: bad_words, min_new_tokens and the constraint rule out all of the "
+      "vocabulary");
 }
 
 bool Generation::Accept(Sample sample) {
@@ -98,11 +116,13 @@ bool Generation::Accept(Sample sample) {
     delta.logprobs.push_back({sample.token, sample.logprob});
     delta.top_logprobs.push_back(std::move(sample.top_logprobs));
   }
+  if (grammar_state_ != nullptr && !at_eos && !at_stop) grammar_state_->Accept(sample.token);
+  const bool at_end = grammar_state_ != nullptr && grammar_state_->must_end();
   const bool at_length = num_generated_ >= spec.stop.max_new_tokens;
   std::optional<std::string> stop_string;
   if (!at_eos && !at_stop) {
     std::string text = detokenizer_.Add(sample.token);
-    if (at_length) text += detokenizer_.Flush();
+    if (at_length || at_end) text += detokenizer_.Flush();
     if (num_generated_ <= spec.stop.min_new_tokens) {
       delta.text = std::move(text);
     } else {
@@ -114,11 +134,11 @@ bool Generation::Accept(Sample sample) {
     StopStringMatcher::Result matched = stops_.Feed(detokenizer_.Flush());
     delta.text = std::move(matched.text);
   }
-  const bool done = at_eos || at_stop || at_length || stop_string.has_value();
+  const bool done = at_eos || at_stop || at_end || at_length || stop_string.has_value();
   if (done && !stop_string.has_value()) delta.text += stops_.Flush();
   sink_->OnEvent(std::move(delta));
   if (done) {
-    const bool stopped = at_eos || at_stop || stop_string.has_value();
+    const bool stopped = at_eos || at_stop || at_end || stop_string.has_value();
     Complete(stopped ? FinishReason::kStop : FinishReason::kLength,
              at_eos || at_stop ? std::optional<int32_t>(sample.token) : std::nullopt,
              std::move(stop_string));

@@ -50,8 +50,8 @@ class Generation {
   // what it adds. Returns true when the answer is complete; Completed was sent then.
   bool Accept(Sample sample);
 
-  // Whether the token that was drawn must not come next: then none may.
-  bool Forbids(int32_t token) const { return rules_.has_value() && rules_->Masks(token); }
+  // Not OK where the token that was drawn must not come next: then none may.
+  absl::Status CheckDrawn(int32_t token) const;
 
   // Counts the choices of chunks behind the token that Accept gets next.
   void NoteEvidence(int num_layers);
@@ -94,8 +94,11 @@ class Generation {
   static SteadyTime Now() { return std::chrono::steady_clock::now(); }
   void NoteSeen(int vocab_size);
   void MakeRules(int vocab_size);
+  // Tokens that end the answer.
+  std::vector<int32_t> EndingTokens(int vocab_size) const;
   bool DrawsFollowTokens() const {
-    return seen_.has_value() || (rules_.has_value() && rules_->FollowTokens());
+    return seen_.has_value() || grammar_state_ != nullptr ||
+           (rules_.has_value() && rules_->FollowTokens());
   }
   bool WantsEvidence() const { return spec.max_evidence_spans > 0 || spec.layer_evidence; }
   void SendEvidence();
@@ -109,6 +112,7 @@ class Generation {
   StopStringMatcher stops_;
   std::optional<SeenTokens> seen_;
   std::optional<LogitRules> rules_;
+  std::unique_ptr<AnswerState> grammar_state_;  // null: any text
   std::optional<PromptReport> prompt_report_;
 
   // A disk that damages whatever is written to it ends the request.

@@ -31,6 +31,22 @@ int32_t ArgMax(std::span<const float> logits) {
   return best;
 }
 
+bool HasBit(const std::vector<uint32_t>& bits, int32_t token) {
+  return (bits[static_cast<size_t>(token) / 32] >> (token % 32) & 1u) != 0;
+}
+
+// ArgMax of those whose bit is set; 0 if none is.
+int32_t ArgMaxOf(const std::vector<uint32_t>& allowed, std::span<const float> logits) {
+  int32_t best = -1;
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    for (uint32_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
+      const auto token = static_cast<int32_t>(32 * word) + __builtin_ctz(bits);
+      if (best < 0 || logits[token] > logits[best]) best = token;
+    }
+  }
+  return best < 0 ? 0 : best;
+}
+
 // The sum of zeros is NaN if one of them was infinity or NaN times 0. Lanes, so that it is
 // vectorised.
 bool AllFinite(std::span<const float> logits) {
@@ -63,7 +79,8 @@ Sample Sampler::Do(const LogitsTask& task, std::span<const float> logits) {
   if (task.sampling != nullptr) {
     std::span<const LogitChange> changes;
     if (task.changes != nullptr) changes = *task.changes;
-    return Draw(logits, *task.sampling, task.seen, task.index, task.num_top_logprobs, changes);
+    return Draw(logits, *task.sampling, task.seen, task.index, task.num_top_logprobs, changes,
+                task.allowed);
   }
   Sample scored;
   scored.token = task.scored_token;
@@ -73,12 +90,12 @@ Sample Sampler::Do(const LogitsTask& task, std::span<const float> logits) {
 
 Sample Sampler::Draw(std::span<const float> logits, const SamplingParams& params,
                      const SeenTokens* seen, uint64_t step, int num_top_logprobs,
-                     std::span<const LogitChange> changes) {
+                     std::span<const LogitChange> changes, const std::vector<uint32_t>* allowed) {
   Sample sample;
   if (params.temperature == 0.0f && seen == nullptr && changes.empty()) {
-    sample.token = ArgMax(logits);
+    sample.token = allowed == nullptr ? ArgMax(logits) : ArgMaxOf(*allowed, logits);
   } else {
-    sample.token = DrawCandidate(logits, params, seen, step, changes);
+    sample.token = DrawCandidate(logits, params, seen, step, changes, allowed);
   }
   if (num_top_logprobs >= 0) AddLogprobs(logits, num_top_logprobs, &sample);
   return sample;
@@ -106,7 +123,8 @@ bool Sampler::MoreLikely(const Candidate& a, const Candidate& b) {
 }
 
 void Sampler::FillCandidates(std::span<const float> logits, float penalty, const SeenTokens* seen,
-                             std::span<const LogitChange> changes) {
+                             std::span<const LogitChange> changes,
+                             const std::vector<uint32_t>* allowed) {
   const auto penalised = [penalty, seen](float logit, int32_t token) {
     if (seen == nullptr || !seen->Contains(token)) return logit;
     return logit > 0 ? logit / penalty : logit * penalty;
@@ -120,12 +138,16 @@ void Sampler::FillCandidates(std::span<const float> logits, float penalty, const
     candidates_[change.token].logit =
         penalised(logits[change.token] + change.before, change.token) + change.after;
   }
+  if (allowed == nullptr) return;
+  std::erase_if(candidates_, [allowed](const Candidate& c) { return !HasBit(*allowed, c.token); });
 }
 
 int32_t Sampler::DrawCandidate(std::span<const float> logits, const SamplingParams& params,
                                const SeenTokens* seen, uint64_t step,
-                               std::span<const LogitChange> changes) {
-  FillCandidates(logits, params.repetition_penalty, seen, changes);
+                               std::span<const LogitChange> changes,
+                               const std::vector<uint32_t>* allowed) {
+  FillCandidates(logits, params.repetition_penalty, seen, changes, allowed);
+  if (candidates_.empty()) return 0;
   if (params.temperature == 0.0f) {
     return std::min_element(candidates_.begin(), candidates_.end(), MoreLikely)->token;
   }

@@ -20,10 +20,12 @@ class Sampler {
   //   step    index of the new token in the answer
   //   num_top_logprobs  -1: no log-probabilities at all
   //   changes  of LogitsTask
+  //   allowed  of LogitsTask; token 0 is drawn where it has no bit
   // Greedy ties: the smaller id. Order of filters: changes before the penalty, repetition penalty,
-  // changes after it, temperature, top-k, top-p, min-p.
+  // changes after it, allowed tokens, temperature, top-k, top-p, min-p.
   Sample Draw(std::span<const float> logits, const SamplingParams& params, const SeenTokens* seen,
-              uint64_t step, int num_top_logprobs, std::span<const LogitChange> changes = {});
+              uint64_t step, int num_top_logprobs, std::span<const LogitChange> changes = {},
+              const std::vector<uint32_t>* allowed = nullptr);
 
  private:
   struct Candidate {
@@ -32,11 +34,11 @@ class Sampler {
   };
   static bool MoreLikely(const Candidate& a, const Candidate& b);
   int32_t DrawCandidate(std::span<const float> logits, const SamplingParams& params,
-                        const SeenTokens* seen, uint64_t step,
-                        std::span<const LogitChange> changes);
-  // The logits of all tokens under penalties and changes.
+                        const SeenTokens* seen, uint64_t step, std::span<const LogitChange> changes,
+                        const std::vector<uint32_t>* allowed);
+  // The logits of all tokens under penalties and changes, then without those not allowed.
   void FillCandidates(std::span<const float> logits, float penalty, const SeenTokens* seen,
-                      std::span<const LogitChange> changes);
+                      std::span<const LogitChange> changes, const std::vector<uint32_t>* allowed);
   int32_t DrawFiltered(const SamplingParams& params, uint64_t step);
   void AddLogprobs(std::span<const float> logits, int num_top, Sample* sample);
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/types/answer_grammar.h"
 #include "engine/types/param.h"
 #include "engine/types/position.h"
 #include "engine/types/sampling.h"
@@ -63,6 +65,8 @@ struct GenerateSpec {
   AttentionSpec attention;
   SamplingParams sampling;
   StopParams stop;
+  // What the answer must be; null: any text. It ends the answer once nothing can follow.
+  std::shared_ptr<const AnswerGrammar> grammar;
   bool logprobs = false;
   int num_top_logprobs = 0;
   // Of `tokens` but the first one.

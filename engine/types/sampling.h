@@ -68,6 +68,9 @@ struct LogitsTask {
   const SeenTokens* seen = nullptr;
   // Ascending by token, each once; null: none. To be read when the step is started.
   const std::vector<LogitChange>* changes = nullptr;
+  // Tokens that may be drawn, one bit each (AnswerState::allowed); null: all. To be read when the
+  // step is started.
+  const std::vector<uint32_t>* allowed = nullptr;
   // Most likely tokens to list beside the drawn or scored one; -1: of a draw no log-probabilities
   // at all.
   int num_top_logprobs = -1;

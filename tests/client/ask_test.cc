@@ -133,8 +133,10 @@ TEST(Ask, SendsAllParameters) {
   EXPECT_FLOAT_EQ(request.sampling().frequency_penalty(), 0.5f);
   EXPECT_FLOAT_EQ(request.sampling().presence_penalty(), -1.0f);
   EXPECT_EQ(request.sampling().logit_bias_size(), 2);
-  EXPECT_FLOAT_EQ(request.sampling().logit_bias().at(7), -100.0f);
-  EXPECT_FLOAT_EQ(request.sampling().logit_bias().at(9), 2.5f);
+  EXPECT_EQ(request.sampling().logit_bias(0).token_id(), 7);
+  EXPECT_FLOAT_EQ(request.sampling().logit_bias(0).bias(), -100.0f);
+  EXPECT_EQ(request.sampling().logit_bias(1).token_id(), 9);
+  EXPECT_FLOAT_EQ(request.sampling().logit_bias(1).bias(), 2.5f);
   EXPECT_THAT(request.sampling().bad_words(), ElementsAre("bad, worse", "worst"));
   EXPECT_EQ(request.response().top_logprobs(), 2);
 }

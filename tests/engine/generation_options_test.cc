@@ -30,7 +30,8 @@ class Collector final : public EventSink {
     if (auto* delta = std::get_if<DeltaEvent>(&event)) {
       answer.insert(answer.end(), delta->tokens.begin(), delta->tokens.end());
     }
-    if (auto* failed = std::get_if<FailedEvent>(&event)) ADD_FAILURE() << failed->status;
+    if (auto* failed = std::get_if<FailedEvent>(&event)) status = failed->status;
+    if (auto* done = std::get_if<CompletedEvent>(&event)) reason = done->reason;
     completed = completed || std::holds_alternative<CompletedEvent>(event);
   }
   int64_t first_position = 0;
@@ -38,6 +39,59 @@ class Collector final : public EventSink {
   std::vector<std::vector<TokenLogprob>> top_logprobs;
   Tokens answer;
   bool completed = false;
+  FinishReason reason = FinishReason::kLength;
+  absl::Status status;
+};
+
+// Token n of an answer is one of those with id % 5 == n % 5; after `length` of them the answer is
+// complete, and after half of them it may be. `dead_end`: no token is allowed in that place.
+class FifthsGrammar final : public AnswerGrammar {
+ public:
+  FifthsGrammar(int vocab, int length, int dead_end = -1)
+      : vocab_(vocab), length_(length), dead_end_(dead_end) {}
+
+  bool Allows(int place, int32_t token, const Tokens& ending) const {
+    if (std::ranges::count(ending, token) > 0) return 2 * place >= length_;
+    return place < length_ && place != dead_end_ && token % 5 == place % 5;
+  }
+  std::unique_ptr<AnswerState> Begin(const Tokens& ending) const override {
+    return std::make_unique<State>(*this, ending);
+  }
+  int64_t bytes() const override { return 0; }
+
+ private:
+  class State final : public AnswerState {
+   public:
+    State(const FifthsGrammar& grammar, Tokens ending)
+        : grammar_(grammar), ending_(std::move(ending)), allowed_((grammar.vocab_ + 31) / 32) {
+      Update();
+    }
+    const std::vector<uint32_t>& allowed() const override { return allowed_; }
+    void Accept(int32_t token) override {
+      EXPECT_TRUE(Allows(token));
+      ++place_;
+      Update();
+    }
+    bool must_end() const override { return place_ == grammar_.length_; }
+    const absl::Status& status() const override { return status_; }
+
+   private:
+    void Update() {
+      std::ranges::fill(allowed_, 0u);
+      if (place_ == grammar_.dead_end_) status_ = absl::FailedPreconditionError("a dead end");
+      for (int32_t token = 0; status_.ok() && token < grammar_.vocab_; ++token) {
+        if (grammar_.Allows(place_, token, ending_)) allowed_[token / 32] |= 1u << (token % 32);
+      }
+    }
+    const FifthsGrammar& grammar_;
+    const Tokens ending_;
+    std::vector<uint32_t> allowed_;
+    int place_ = 0;
+    absl::Status status_;
+  };
+  const int vocab_;
+  const int length_;
+  const int dead_end_;
 };
 
 // A model behind a serving loop, with small steps.
@@ -190,7 +244,8 @@ class GenerationOptions : public testing::Test {
   // sequence_bias, repetition penalty, frequency and presence, bad words, least number of tokens.
   // Rows of the model's own logits for prompt and answer are given.
   static int32_t Expected(const GenerateSpec& spec, std::vector<float> scores,
-                          const Tokens& input_ids, const Tokens& answer) {
+                          const Tokens& input_ids, const Tokens& answer,
+                          const FifthsGrammar* grammar) {
     const SamplingParams& params = spec.sampling;
     for (const TokenBias& bias : params.logit_bias) scores[bias.token] += bias.bias;
     for (int32_t token = 0; token < std::ssize(scores); ++token) {
@@ -214,10 +269,15 @@ class GenerationOptions : public testing::Test {
       }
       for (const int32_t token : spec.stop.stop_token_ids) scores[token] = -INFINITY;
     }
+    for (int32_t token = 0; grammar != nullptr && token < std::ssize(scores); ++token) {
+      const auto place = static_cast<int>(answer.size());
+      if (!grammar->Allows(place, token, {})) scores[token] = -INFINITY;
+    }
     return static_cast<int32_t>(std::ranges::max_element(scores) - scores.begin());
   }
 
-  void ExpectAnswer(Server* server, const GenerateSpec& spec, const Tokens& answer) {
+  void ExpectAnswer(Server* server, const GenerateSpec& spec, const Tokens& answer,
+                    const FifthsGrammar* grammar = nullptr) {
     Tokens all = spec.tokens;
     all.insert(all.end(), answer.begin(), answer.end());
     AttentionPlan plan;
@@ -227,7 +287,7 @@ class GenerationOptions : public testing::Test {
     Tokens so_far;
     for (const int32_t token : answer) {
       const auto row = logits.begin() + (std::ssize(input_ids) - 1) * server->vocab();
-      EXPECT_EQ(token, Expected(spec, {row, row + server->vocab()}, input_ids, so_far))
+      EXPECT_EQ(token, Expected(spec, {row, row + server->vocab()}, input_ids, so_far, grammar))
           << "token " << so_far.size();
       input_ids.push_back(token);
       so_far.push_back(token);
@@ -303,6 +363,73 @@ TEST_F(GenerationOptions, OnesThatAreOffChangeNoBit) {
   for (size_t i = 0; i < alone->logprobs.size(); ++i) {
     EXPECT_EQ(beside->logprobs[i].logprob, alone->logprobs[i].logprob);
   }
+}
+
+// Greedy answers are the best allowed tokens, counted on the model's whole rows; drawn ones are
+// allowed. Others in the batch are as without them.
+TEST_F(GenerationOptions, ConstrainedAnswersHaveAllowedTokensOnly) {
+  Server server(dir_.path() + "/model");
+  const auto fifths = std::make_shared<FifthsGrammar>(server.vocab(), 9);
+  GenerateSpec plain = server.Spec(RandomTokens(30, server.vocab(), 14), 16);
+  plain.stop.ignore_eos = true;
+  const auto alone = server.Submit(plain);
+  server.Run();
+  GenerateSpec greedy = plain;
+  greedy.grammar = fifths;
+  GenerateSpec penalised = greedy;
+  penalised.sampling.repetition_penalty = 1.5f;
+  penalised.sampling.logit_bias = {{4, 3.0f}, {6, -2.0f}};
+  GenerateSpec short_one = greedy;
+  short_one.stop.max_new_tokens = 4;
+  std::vector<GenerateSpec> specs = {plain, greedy, penalised, short_one};
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    GenerateSpec& drawn = specs.emplace_back(greedy);
+    drawn.stop.ignore_eos = false;
+    drawn.sampling.temperature = 2.0f;
+    drawn.sampling.seed = seed;
+    if (seed % 2 == 0) drawn.sampling.top_p = 0.9f;
+    if (seed % 3 == 0) drawn.sampling.top_k = 5;
+  }
+  std::vector<std::shared_ptr<Collector>> together;
+  for (const GenerateSpec& spec : specs) together.push_back(server.Submit(spec));
+  server.Run();
+  if (!OnTestBackend()) {
+    EXPECT_EQ(together[0]->answer, alone->answer);
+  }
+  for (size_t i = 1; i < specs.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "request " << i);
+    const Tokens& answer = together[i]->answer;
+    EXPECT_EQ(together[i]->status, absl::OkStatus());
+    ASSERT_TRUE(together[i]->completed);
+    const Tokens ending = specs[i].stop.ignore_eos ? Tokens{} : Server::kEos;
+    for (int place = 0; place < std::ssize(answer); ++place) {
+      EXPECT_TRUE(fifths->Allows(place, answer[place], ending)) << answer[place];
+    }
+    const bool is_short = i == 3;
+    EXPECT_EQ(together[i]->reason, is_short ? FinishReason::kLength : FinishReason::kStop);
+    if (i < 4) {
+      EXPECT_EQ(std::ssize(answer), is_short ? 4 : 9);
+    }
+    if (i < 3) ExpectAnswer(&server, specs[i], answer, fifths.get());
+  }
+}
+
+TEST_F(GenerationOptions, AnAnswerThatCannotGoOnFails) {
+  Server server(dir_.path() + "/model");
+  GenerateSpec stuck = server.Spec(RandomTokens(30, server.vocab(), 15), 16);
+  stuck.grammar = std::make_shared<FifthsGrammar>(server.vocab(), 9, 3);
+  GenerateSpec ruled_out = stuck;
+  ruled_out.grammar = std::make_shared<FifthsGrammar>(server.vocab(), 9);
+  for (int32_t token = 2; token < server.vocab(); token += 5) {
+    ruled_out.sampling.bad_words.push_back({token});
+  }
+  const auto dead_end = server.Submit(stuck);
+  const auto no_words = server.Submit(ruled_out);
+  server.Run();
+  EXPECT_EQ(dead_end->status, absl::FailedPreconditionError("a dead end"));
+  EXPECT_EQ(dead_end->answer.size(), 3u);
+  EXPECT_EQ(no_words->status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(no_words->answer.size(), 2u);
 }
 
 }  // namespace

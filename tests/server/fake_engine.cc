@@ -84,6 +84,14 @@ RequestId FakeEngine::Add(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
   return id;
 }
 
+absl::StatusOr<std::shared_ptr<const AnswerGrammar>> FakeEngine::CompileGrammar(
+    const GrammarSource& source) const {
+  if (source.text.find('(') != std::string::npos && source.text.find(')') == std::string::npos) {
+    return absl::InvalidArgumentError("a parenthesis is not closed");
+  }
+  return std::make_shared<FakeGrammar>(source);
+}
+
 absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
   MutexLock lock(&mu_);
   FOLIO_RETURN_IF_ERROR(CheckServing());

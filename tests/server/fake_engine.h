@@ -16,6 +16,19 @@
 
 namespace folio::testing {
 
+// Says what it was compiled of, and constrains nothing.
+class FakeGrammar final : public AnswerGrammar {
+ public:
+  explicit FakeGrammar(GrammarSource source) : source_(std::move(source)) {}
+
+  const GrammarSource& source() const { return source_; }
+  std::unique_ptr<AnswerState> Begin(const std::vector<int32_t>&) const override { return nullptr; }
+  int64_t bytes() const override { return 0; }
+
+ private:
+  const GrammarSource source_;
+};
+
 // An engine that does what a test tells it: requests wait until the test emits their events. Its
 // documents are the real directory's and its checks the real ones;
 // tests/engine/engine_contract_test holds it to the real engine. Thread-safe.
@@ -32,6 +45,9 @@ class FakeEngine final : public Engine {
   // Knows "full" and "lm_infinite" with window 1..512 (default 512), num_sinks and distance_limit.
   absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
                                                  const PositionRequest& request) const override;
+  // Refuses a source with "(" and no ")".
+  absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
+      const GrammarSource& source) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   // A byte for each token, 1000 of which fit now.
   absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;

@@ -143,8 +143,11 @@ TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   request.mutable_sampling()->set_seed(9);
   request.mutable_sampling()->set_frequency_penalty(0.5f);
   request.mutable_sampling()->set_presence_penalty(-1);
-  (*request.mutable_sampling()->mutable_logit_bias())[7] = 2;
-  (*request.mutable_sampling()->mutable_logit_bias())[4] = -100;
+  for (const auto& [token, bias] : {std::pair(7u, 2.0f), std::pair(4u, -100.0f)}) {
+    v1::TokenBias* const entry = request.mutable_sampling()->add_logit_bias();
+    entry->set_token_id(token);
+    entry->set_bias(bias);
+  }
   request.mutable_sampling()->add_bad_words("bad");
   request.mutable_stopping()->set_max_new_tokens(5);
   request.mutable_stopping()->set_min_new_tokens(2);

@@ -19,6 +19,12 @@ struct BadRequest {
 
 void PrintTo(const BadRequest& bad, std::ostream* out) { *out << bad.name; }
 
+void AddBias(uint32_t token, float bias, v1::GenerateRequest* request) {
+  v1::TokenBias* const entry = request->mutable_sampling()->add_logit_bias();
+  entry->set_token_id(token);
+  entry->set_bias(bias);
+}
+
 class Validation : public ::testing::TestWithParam<BadRequest> {};
 
 TEST_P(Validation, NamesTheField) {
@@ -98,21 +104,56 @@ INSTANTIATE_TEST_SUITE_P(
                    "sampling.presence_penalty"},
         BadRequest{"TooManyBiases",
                    [](Request* r) {
-                     for (uint32_t i = 0; i < 1025; ++i) {
-                       (*r->mutable_sampling()->mutable_logit_bias())[i] = 1;
-                     }
+                     for (uint32_t i = 0; i < 1025; ++i) AddBias(i, 1, r);
                    },
                    "sampling.logit_bias"},
         BadRequest{"NanBias",
-                   [](Request* r) { (*r->mutable_sampling()->mutable_logit_bias())[7] = kNan; },
+                   [](Request* r) { AddBias(7, kNan, r); },
                    "sampling.logit_bias[7]"},
         BadRequest{"LargeBias",
-                   [](Request* r) { (*r->mutable_sampling()->mutable_logit_bias())[7] = -100.5f; },
+                   [](Request* r) { AddBias(7, -100.5f, r); },
                    "sampling.logit_bias[7]"},
-        BadRequest{
-            "BiasedTokenOutOfRange",
-            [](Request* r) { (*r->mutable_sampling()->mutable_logit_bias())[0xFFFFFFFF] = 1; },
-            "sampling.logit_bias[4294967295]"},
+        BadRequest{"BiasedTokenOutOfRange", [](Request* r) { AddBias(0xFFFFFFFF, 1, r); },
+                   "sampling.logit_bias[4294967295]"},
+        BadRequest{"BiasedTwice",
+                   [](Request* r) {
+                     AddBias(7, 1, r);
+                     AddBias(7, 2, r);
+                   },
+                   "sampling.logit_bias"},
+        BadRequest{"EmptyConstraint", [](Request* r) { r->mutable_constraint(); }, "constraint"},
+        BadRequest{"NoChoices", [](Request* r) { r->mutable_constraint()->mutable_choices(); },
+                   "constraint.choices"},
+        BadRequest{"EmptyChoice",
+                   [](Request* r) {
+                     r->mutable_constraint()->mutable_choices()->add_choices("");
+                   },
+                   "constraint.choices"},
+        BadRequest{"EmptyRegex", [](Request* r) { r->mutable_constraint()->set_regex(""); },
+                   "constraint.regex"},
+        BadRequest{"LongRegex",
+                   [](Request* r) {
+                     r->mutable_constraint()->set_regex(std::string(8193, 'a'));
+                   },
+                   "constraint.regex"},
+        BadRequest{"RegexThatDoesNotCompile",
+                   [](Request* r) { r->mutable_constraint()->set_regex("unclosed ("); },
+                   "constraint.regex"},
+        BadRequest{"SchemaThatIsNoJson",
+                   [](Request* r) { r->mutable_constraint()->set_json_schema("{"); },
+                   "constraint.json_schema"},
+        BadRequest{"ConstraintThatGoesOn",
+                   [](Request* r) {
+                     r->mutable_constraint()->set_regex("a");
+                     r->mutable_stopping()->set_ignore_eos(true);
+                   },
+                   "stopping.ignore_eos"},
+        BadRequest{"ConstraintWithALeastLength",
+                   [](Request* r) {
+                     r->mutable_constraint()->set_regex("a");
+                     r->mutable_stopping()->set_min_new_tokens(2);
+                   },
+                   "stopping.min_new_tokens"},
         BadRequest{"TooManyBadWords",
                    [](Request* r) {
                      for (int i = 0; i < 65; ++i) r->mutable_sampling()->add_bad_words("x");
@@ -226,7 +267,7 @@ TEST(ValidationOfAll, TheTrailersStaySmall) {
   request.mutable_sampling()->set_repetition_penalty(0);
   request.mutable_sampling()->set_frequency_penalty(3);
   request.mutable_sampling()->set_presence_penalty(3);
-  (*request.mutable_sampling()->mutable_logit_bias())[0xFFFFFFFF] = 101;
+  AddBias(0xFFFFFFFF, 101, &request);
   request.mutable_sampling()->add_bad_words("");
   TestServer server;
   Generate call(server.channel(), request);
@@ -245,9 +286,7 @@ TEST(ValidationLimits, TheBoundsThemselvesAreAllowed) {
   request.mutable_sampling()->set_repetition_penalty(10);
   request.mutable_sampling()->set_frequency_penalty(-2);
   request.mutable_sampling()->set_presence_penalty(2);
-  for (uint32_t i = 0; i < 200; ++i) {
-    (*request.mutable_sampling()->mutable_logit_bias())[i] = i % 2 == 0 ? 100.0f : -100.0f;
-  }
+  for (uint32_t i = 0; i < 200; ++i) AddBias(i, i % 2 == 0 ? 100.0f : -100.0f, &request);
   for (int i = 0; i < 64; ++i) request.mutable_sampling()->add_bad_words(std::string(256, 'x'));
   request.mutable_stopping()->set_max_new_tokens(1);
   request.mutable_stopping()->set_min_new_tokens(1);

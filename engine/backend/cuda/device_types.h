@@ -168,8 +168,9 @@ struct SampleTask {
   float top_p;
   float min_p;
   float penalty;
-  const uint32_t* seen;    // bits of tokens; null: no penalty
-  const LogitEdit* edits;  // [num_edits], ascending by token
+  const uint32_t* seen;     // bits of tokens; null: no penalty
+  const uint32_t* allowed;  // bits of tokens that may be drawn; null: all
+  const LogitEdit* edits;   // [num_edits], ascending by token
   int num_edits;
   double uniform;  // in [0, 1)
 };

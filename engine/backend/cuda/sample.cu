@@ -73,8 +73,9 @@ class RowSampler {
     for (int i = threadIdx.x; i < vocab_size_; i += kThreads) sum += logits_[i] * 0.0f;
     return BlockSum(sum, floats_) == 0.0f;
   }
-  // Under penalty and edits.
+  // Under penalty and edits; NaN for a token that may not be drawn.
   FOLIO_DEVICE float LogitAt(int id) const {
+    if (task_.allowed != nullptr && (task_.allowed[id / 32] >> (id % 32) & 1u) == 0) return NAN;
     const LogitEdit* edit = task_.num_edits == 0 ? nullptr : EditOf(id);
     if (edit == nullptr) return Penalised(logits_[id], id);
     return Penalised(logits_[id] + edit->before, id) + edit->after;

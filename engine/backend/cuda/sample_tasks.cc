@@ -14,7 +14,7 @@ void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
   for (const LogitsTask& task : tasks) {
     SampleTask& to = tasks_.emplace_back();
     to = {};
-    offsets_.push_back(-1);
+    offsets_.emplace_back();
     to.num_top = -1;
     if (task.row < 0) continue;  // padding
     to.row = task.row;
@@ -39,15 +39,22 @@ void SampleTasks::Set(const std::vector<LogitsTask>& tasks) {
         edits_.push_back({change.token, change.before, change.after});
       }
     }
-    if (task.seen == nullptr) continue;
-    offsets_.back() = static_cast<int64_t>(words_.size());
-    words_.insert(words_.end(), task.seen->words().begin(), task.seen->words().end());
+    if (task.seen != nullptr) offsets_.back().seen = AddWords(task.seen->words());
+    if (task.allowed != nullptr) offsets_.back().allowed = AddWords(*task.allowed);
   }
 }
 
+int64_t SampleTasks::AddWords(const std::vector<uint32_t>& words) {
+  const auto offset = static_cast<int64_t>(words_.size());
+  words_.insert(words_.end(), words.begin(), words.end());
+  return offset;
+}
+
 void SampleTasks::SetBase(const uint32_t* words, const LogitEdit* edits) {
+  const auto at = [words](int64_t offset) { return offset < 0 ? nullptr : words + offset; };
   for (size_t n = 0; n < tasks_.size(); ++n) {
-    tasks_[n].seen = offsets_[n] < 0 ? nullptr : words + offsets_[n];
+    tasks_[n].seen = at(offsets_[n].seen);
+    tasks_[n].allowed = at(offsets_[n].allowed);
     tasks_[n].edits = edits;
     edits += tasks_[n].num_edits;
   }

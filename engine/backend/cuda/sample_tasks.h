@@ -9,7 +9,7 @@
 namespace folio::cuda {
 
 // What is wanted of the logits of a step, as the kernel wants it: tasks, the bits of tokens that
-// some of them have seen, and the changes of logits that some of them want.
+// some of them have seen or may draw, and the changes of logits that some of them want.
 class SampleTasks {
  public:
   void Set(const std::vector<LogitsTask>& tasks);
@@ -22,7 +22,14 @@ class SampleTasks {
 
  private:
   std::vector<SampleTask> tasks_;
-  std::vector<int64_t> offsets_;  // of each task in words_; -1: it needs none
+  // Where the bits of a task lie in words_; -1: it needs none.
+  struct Offsets {
+    int64_t seen = -1;
+    int64_t allowed = -1;
+  };
+  int64_t AddWords(const std::vector<uint32_t>& words);
+
+  std::vector<Offsets> offsets_;  // one per task
   std::vector<uint32_t> words_;
   std::vector<LogitEdit> edits_;  // of one task after the other
 };

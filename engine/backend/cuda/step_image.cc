@@ -242,13 +242,14 @@ int64_t StepImage::MaxBytes(const Sizes& sizes) const {
   const int64_t rows = std::max(sizes.num_rows, padded);
   const int64_t slices = std::max(sizes.num_slices, padded);
   constexpr int64_t kRowBytes = 3 * sizeof(int) + sizeof(float) + sizeof(Tile) + 5 * sizeof(int);
-  const int64_t seen_words = (setup_.vocab_size + 31) / 32;
+  // Tokens seen, and tokens allowed.
+  const int64_t token_words = 2 * ((setup_.vocab_size + 31) / 32);
   return kLists * static_cast<int64_t>(kAlignment) + rows * kRowBytes +
          slices * static_cast<int64_t>(sizeof(Slice)) +
          sizes.num_chunk_tasks * static_cast<int64_t>(sizeof(ChunkTask)) +
          setup_.max_logit_rows * static_cast<int64_t>(sizeof(SampleTask)) +
          sizes.num_logit_changes * static_cast<int64_t>(sizeof(LogitEdit)) +
-         (sizes.num_frames + sizes.num_slices * seen_words) * static_cast<int64_t>(sizeof(int));
+         (sizes.num_frames + sizes.num_slices * token_words) * static_cast<int64_t>(sizeof(int));
 }
 
 absl::Status StepImage::Reserve(const SequenceSlice& slice, const Sizes& sizes) {
