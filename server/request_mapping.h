@@ -12,7 +12,7 @@
 #include "server/options.h"
 #include "server/status_mapping.h"
 
-// The one place that speaks both protobuf and engine types.
+// What speaks both protobuf and engine types, with sampling_mapping.h and constraint.h.
 namespace folio::server {
 
 // What is unset gives an empty name: the default of the engine or of the checkpoint.

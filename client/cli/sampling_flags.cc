@@ -22,6 +22,18 @@ std::string CheckBias(const std::string& text) {
   return ReadBias(text) ? "" : "'" + text + "' must be ID=BIAS, a token id and a number";
 }
 
+void ApplyConstraintFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {
+  for (const std::string& choice : flags.choices) {
+    request->mutable_constraint()->mutable_choices()->add_choices(choice);
+  }
+  if (!flags.regex.empty()) request->mutable_constraint()->set_regex(flags.regex);
+  if (flags.json_schema.empty()) return;
+  std::ifstream file(flags.json_schema, std::ios::binary);
+  std::ostringstream schema;
+  schema << file.rdbuf();
+  request->mutable_constraint()->set_json_schema(schema.str());
+}
+
 }  // namespace
 
 void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
@@ -83,18 +95,6 @@ void AddSamplingFlags(CLI::App& app, SamplingFlags& flags) {
       ->group(kGroup);
   app.add_flag("--echo", flags.echo, "Print the prompt, or the question, before the answer")
       ->group(kGroup);
-}
-
-static void ApplyConstraintFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {
-  for (const std::string& choice : flags.choices) {
-    request->mutable_constraint()->mutable_choices()->add_choices(choice);
-  }
-  if (!flags.regex.empty()) request->mutable_constraint()->set_regex(flags.regex);
-  if (flags.json_schema.empty()) return;
-  std::ifstream file(flags.json_schema, std::ios::binary);
-  std::ostringstream schema;
-  schema << file.rdbuf();
-  request->mutable_constraint()->set_json_schema(schema.str());
 }
 
 void ApplySamplingFlags(const SamplingFlags& flags, v1::GenerateRequest* request) {

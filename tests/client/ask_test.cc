@@ -141,6 +141,23 @@ TEST(Ask, SendsAllParameters) {
   EXPECT_EQ(request.response().top_logprobs(), 2);
 }
 
+TEST(Ask, AConstraintIsOneOfThree) {
+  FakeServer server;
+  const ScratchDir dir;
+  const std::string path = dir.Write("schema.json", R"({"type":"null"})");
+  RunFolio(server, {"ask", "--question", "x", "--choice", "yes, it is", "--choice", "no"});
+  EXPECT_THAT(server.requests()[0].constraint().choices().choices(),
+              ElementsAre("yes, it is", "no"));
+  RunFolio(server, {"ask", "--question", "x", "--regex", "a+"});
+  EXPECT_EQ(server.requests()[1].constraint().regex(), "a+");
+  RunFolio(server, {"ask", "--question", "x", "--json-schema", path});
+  EXPECT_EQ(server.requests()[2].constraint().json_schema(), R"({"type":"null"})");
+  RunFolio(server, {"ask", "--question", "x"});
+  EXPECT_FALSE(server.requests()[3].has_constraint());
+  const CliRun both = RunFolio(server, {"ask", "--question", "x", "--regex", "a", "--choice", "b"});
+  EXPECT_EQ(both.code, kExitUsage);
+}
+
 TEST(Ask, ABiasThatCannotBeReadIsAWrongCommandLine) {
   FakeServer server;
   for (const std::string bias : {"7", "=1", "a=1", "7=", "-1=1", "7=x"}) {

@@ -134,6 +134,28 @@ TEST(Generate, WhatIsLeftOutOfSamplingIsThatOfTheCheckpointIfTheServerIsToldSo) 
   EXPECT_EQ(given.repetition_penalty(), 1.25f);
 }
 
+TEST(Generate, AConstraintIsCompiledForTheEngine) {
+  TestServer server;
+  v1::GenerateRequest request = Ask("hi");
+  const auto source_of = [&](int number) {
+    Generate call(server.channel(), request);
+    const GenerateSpec spec = server.engine().WaitForRequest(number);
+    const auto* const grammar = dynamic_cast<const FakeGrammar*>(spec.grammar.get());
+    return grammar == nullptr ? GrammarSource{} : grammar->source();
+  };
+  EXPECT_EQ(source_of(1), GrammarSource{});
+  using Kind = GrammarSource::Kind;
+  request.mutable_constraint()->set_regex("a+");
+  EXPECT_EQ(source_of(2), (GrammarSource{Kind::kRegex, "a+"}));
+  request.mutable_constraint()->set_json_schema(R"({ "type": "null" })");
+  EXPECT_EQ(source_of(3), (GrammarSource{Kind::kJsonSchema, R"({"type":"null"})"}));
+  for (const char* const choice : {"yes", "\"no\""}) {
+    request.mutable_constraint()->mutable_choices()->add_choices(choice);
+  }
+  EXPECT_EQ(source_of(4),
+            (GrammarSource{Kind::kEbnf, "root ::= \"yes\" | \"\\u0022no\\u0022\"\n"}));
+}
+
 TEST(Generate, TheEngineGetsEveryFieldOfTheRequest) {
   TestServer server;
   v1::GenerateRequest request = Ask("hi");
