@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/plan_check.h"
 #include "engine/attention/strategy_registry.h"
+#include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 
 namespace folio {
@@ -51,6 +52,27 @@ std::optional<std::string> WhyNotUnderChangingTable(const AttentionPlan& plan) {
   return std::nullopt;
 }
 
+// -1: there is none of this name.
+int FindAdapter(const AttentionModel& model, const std::string& name) {
+  if (name.empty()) return -1;
+  const auto has_name = [&](const AdapterSpec& adapter) { return adapter.name == name; };
+  const auto found = std::ranges::find_if(model.adapters, has_name);
+  return found == model.adapters.end() ? -1 : static_cast<int>(found - model.adapters.begin());
+}
+
+absl::StatusOr<AdapterSpec> ResolveAdapter(const std::string& name, const AttentionModel& model) {
+  if (name.empty()) return AdapterSpec{};
+  const int index = FindAdapter(model, name);
+  if (index >= 0) return model.adapters[index];
+  std::string message = absl::StrCat("no adapter ", Quoted(name), " is loaded; ");
+  if (model.adapters.empty()) {
+    message += "the server was started without --lora";
+  } else {
+    message += "GetServerInfo (folio info) lists those that are";
+  }
+  return absl::NotFoundError(message);
+}
+
 }  // namespace
 
 std::optional<std::string> WhyIllegal(const AttentionStrategy& strategy, PositionColumn column,
@@ -93,6 +115,9 @@ absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
   auto position = ResolvePositionSpec(spec.position, model.rope, request);
   FOLIO_RETURN_IF_ERROR(About("position", position.status()));
   resolved.position = *std::move(position);
+  auto adapter = ResolveAdapter(spec.adapter.name, model);
+  FOLIO_RETURN_IF_ERROR(About("adapter", adapter.status()));
+  resolved.adapter = *std::move(adapter);
   const StrategySpec& wanted = spec.strategy.name.empty() ? default_strategy : spec.strategy;
   auto strategy = ResolveStrategySpec(wanted, LimitsUnder(resolved.position, model));
   FOLIO_RETURN_IF_ERROR(About("strategy", strategy.status()));
@@ -116,6 +141,7 @@ AttentionPlan PlanFor(const AttentionSpec& resolved, const AttentionModel& model
   const AttentionStrategy& strategy = *FindStrategy(resolved.strategy.name);
   AttentionPlan plan = strategy.Plan(resolved.strategy, LimitsUnder(resolved.position, model));
   plan.prompt_tokens = prompt_tokens;
+  plan.adapter = FindAdapter(model, resolved.adapter.name);
   strategy.FitToPrompt(prompt_tokens, &plan);
   if (model.kind == PositionKind::kAlibi) return plan;
   const PositionScheme& scheme = *FindPositionScheme(resolved.position.name);

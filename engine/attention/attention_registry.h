@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/attention/attention_strategy.h"
@@ -17,12 +18,14 @@ struct AttentionModel {
   StrategyLimits limits;
   PositionKind kind = PositionKind::kRope;
   RopeModel rope;
+  // As AttentionPlan::adapter counts them.
+  std::vector<AdapterSpec> adapters = {};
 };
 
 // Fills in every default of strategy and scheme and checks them, alone and together
 // (docs/methods.md, section 12). An empty strategy is `default_strategy`, an empty scheme the
 // checkpoint's own. Errors: INVALID_ARGUMENT with the parameter and its limit, or the reason why
-// the two do not go together.
+// the two do not go together; NOT_FOUND for an adapter that the model does not have.
 absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
                                                const StrategySpec& default_strategy,
                                                const AttentionModel& model,

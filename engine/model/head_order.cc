@@ -33,6 +33,22 @@ std::vector<int> HeadOrder(int head_dim, int rotary_dim, DecoderStyle::RotaryPai
   return order;
 }
 
+std::vector<int64_t> QkvRows(const ModelShape& shape, const DecoderStyle& style,
+                             const std::vector<int>& order, int which) {
+  using Layout = DecoderStyle::QkvLayout;
+  const int64_t d = shape.head_dim;
+  const int64_t num_heads = which == 0 ? shape.num_heads : shape.num_kv_heads;
+  const int64_t heads_before[] = {0, shape.num_heads, shape.num_heads + shape.num_kv_heads};
+  std::vector<int64_t> rows;
+  for (int64_t head = 0; head < num_heads; ++head) {
+    int64_t first = head * d;
+    if (style.qkv_layout == Layout::kPerHead) first = (3 * head + which) * d;
+    if (style.qkv_layout == Layout::kStacked) first += heads_before[which] * d;
+    for (int64_t e = 0; e < d; ++e) rows.push_back(first + (order.empty() ? e : order[e]));
+  }
+  return rows;
+}
+
 OwnedTensor TakeRows(const TensorView& tensor, const std::vector<int64_t>& rows) {
   const int64_t columns = tensor.rank > 1 ? tensor.shape[1] : 1;
   OwnedTensor out = Allocate(tensor, static_cast<int64_t>(rows.size()), columns);

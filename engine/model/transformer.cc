@@ -16,11 +16,12 @@ int64_t ExpertFloats(const ModelShape& shape) {
 
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
     const ModelShape& shape, const DecoderStyle& style, const Weights& weights, Backend* backend,
-    int max_step_rows, int max_logit_rows) {
+    int max_step_rows, int max_logit_rows, const AdapterSet& adapters) {
   const int64_t rows = max_step_rows;
   const int64_t head_dim = shape.head_dim;
   const bool gated = style.gated();
-  auto made = std::unique_ptr<Transformer>(new Transformer(shape, style, weights, backend));
+  auto made =
+      std::unique_ptr<Transformer>(new Transformer(shape, style, weights, adapters, backend));
   const auto allocate = [&](BufferOf<float>* buffer, int64_t floats) -> absl::Status {
     FOLIO_ASSIGN_OR_RETURN(*buffer, BufferOf<float>::Create(backend->memory(), floats));
     return absl::OkStatus();
@@ -33,6 +34,7 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(
   FOLIO_RETURN_IF_ERROR(allocate(&made->up_, rows * (gated ? 2 : 1) * shape.intermediate_size));
   FOLIO_RETURN_IF_ERROR(allocate(&made->mlp_, gated ? rows * shape.intermediate_size : 0));
   FOLIO_RETURN_IF_ERROR(allocate(&made->expert_, rows * ExpertFloats(shape)));
+  FOLIO_RETURN_IF_ERROR(allocate(&made->low_rank_, rows * adapters.max_rank));
   FOLIO_RETURN_IF_ERROR(allocate(&made->logits_, int64_t{max_logit_rows} * shape.vocab_size));
   return made;
 }
@@ -61,6 +63,7 @@ std::span<const float> Transformer::Forward(const StepBatch& batch, std::span<co
 }
 
 void Transformer::RunVerbs(const StepBatch& batch) {
+  FindAdapterRows(batch);
   backend_->Embed(batch, *weights_.embedding, hidden_.data());
   if (style_.scaled_embedding) {
     backend_->Scale(std::sqrt(static_cast<float>(shape_.hidden_size)),
@@ -95,21 +98,55 @@ void Transformer::NormHeads(const LayerWeights& w, int rows) {
                       qkv_.data() + q_size);
 }
 
-void Transformer::AddProduct(const LinearWeights& linear, const float* x, int rows,
-                             const NormWeights& post_norm) {
+void Transformer::FindAdapterRows(const StepBatch& batch) {
+  adapter_rows_.clear();
+  if (adapters_.empty()) return;
+  for (const SequenceSlice& slice : batch.slices) {
+    if (slice.plan->adapter < 0) continue;
+    AdapterRows* const last = adapter_rows_.empty() ? nullptr : &adapter_rows_.back();
+    if (last != nullptr && last->adapter == slice.plan->adapter &&
+        last->row_begin + last->num_rows == slice.row_begin) {
+      last->num_rows += slice.num_rows;
+    } else {
+      adapter_rows_.push_back({slice.plan->adapter, slice.row_begin, slice.num_rows});
+    }
+  }
+}
+
+// A product of its own, behind that of all rows: the others are what they are without adapters, bit
+// for bit.
+void Transformer::AddAdapters(int layer, LayerProduct product, const float* x, float* y) {
+  for (const auto& [adapter, row_begin, num_rows] : adapter_rows_) {
+    const LoraPair& pair = adapters_[adapter].layers[layer][static_cast<size_t>(product)];
+    if (pair.a == nullptr) continue;
+    backend_->MatMul(*pair.a, x + row_begin * pair.a->cols(), num_rows, {}, Backend::Output::kStore,
+                     low_rank_.data());
+    backend_->MatMul(*pair.b, low_rank_.data(), num_rows, {}, Backend::Output::kAdd,
+                     y + row_begin * pair.b->rows());
+  }
+}
+
+void Transformer::AddProduct(int layer, LayerProduct product, const float* x, int rows) {
   using Output = Backend::Output;
+  const LayerWeights& w = weights_.layers[layer];
+  const bool attention = product == LayerProduct::kOutput;
+  const LinearWeights& linear = attention ? w.output : w.down;
+  const NormWeights& post_norm = attention ? w.attention_post_norm : w.mlp_post_norm;
   if (!style_.post_norms) {
     backend_->MatMul(*linear.matrix, x, rows, linear.bias, Output::kAdd, hidden_.data());
-    return;
+    return AddAdapters(layer, product, x, hidden_.data());
   }
   backend_->MatMul(*linear.matrix, x, rows, linear.bias, Output::kStore, normed_.data());
+  AddAdapters(layer, product, x, normed_.data());
   backend_->AddRmsNorm(normed_.data(), post_norm.weight, shape_.norm_eps, rows, hidden_.data());
 }
 
-void Transformer::RunMlp(const LayerWeights& w, int rows) {
+void Transformer::RunMlp(int layer, int rows) {
   using Output = Backend::Output;
+  const LayerWeights& w = weights_.layers[layer];
   const int width = shape_.intermediate_size;
   backend_->MatMul(*w.up.matrix, normed_.data(), rows, w.up.bias, Output::kStore, up_.data());
+  AddAdapters(layer, LayerProduct::kUp, normed_.data(), up_.data());
   const float* activated = mlp_.data();
   if (style_.mlp == DecoderStyle::Mlp::kSwiGlu) {
     backend_->SwiGlu(up_.data(), rows, width, mlp_.data());
@@ -121,7 +158,7 @@ void Transformer::RunMlp(const LayerWeights& w, int rows) {
                    up_.data());
     activated = up_.data();
   }
-  AddProduct(w.down, activated, rows, w.mlp_post_norm);
+  AddProduct(layer, LayerProduct::kDown, activated, rows);
 }
 
 void Transformer::RunExperts(const LayerWeights& w, int rows) {
@@ -150,6 +187,7 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   const int rows = batch.num_rows;
   Norm(w.attention_norm, hidden_.data(), rows, normed_.data());
   backend_->MatMul(*w.qkv.matrix, normed_.data(), rows, w.qkv.bias, Output::kStore, qkv_.data());
+  AddAdapters(layer, LayerProduct::kQkv, normed_.data(), qkv_.data());
   if (style_.head_norms) NormHeads(w, rows);
   backend_->StoreKv(batch, layer, qkv_.data());
   backend_->SummarizeChunks(batch, layer, qkv_.data());
@@ -157,11 +195,11 @@ void Transformer::RunLayer(const StepBatch& batch, int layer) {
   // A parallel MLP reads the layer's input.
   if (style_.residual == Residual::kParallel)
     Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
-  AddProduct(w.output, attention_.data(), rows, w.attention_post_norm);
+  AddProduct(layer, LayerProduct::kOutput, attention_.data(), rows);
   if (style_.residual == Residual::kSequential)
     Norm(w.mlp_norm, hidden_.data(), rows, normed_.data());
   if (w.experts.empty()) {
-    RunMlp(w, rows);
+    RunMlp(layer, rows);
   } else {
     RunExperts(w, rows);
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/backend/backend.h"
+#include "engine/model/adapter.h"
 #include "engine/model/weights.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/model_shape.h"
@@ -17,13 +18,11 @@ namespace folio {
 // thread only.
 class Transformer {
  public:
-  // Borrows weights and backend for its lifetime. Errors: RESOURCE_EXHAUSTED without memory for the
-  // activations.
-  static absl::StatusOr<std::unique_ptr<Transformer>> Create(const ModelShape& shape,
-                                                             const DecoderStyle& style,
-                                                             const Weights& weights,
-                                                             Backend* backend, int max_step_rows,
-                                                             int max_logit_rows);
+  // Borrows weights, adapters (AttentionPlan::adapter counts them) and backend for its lifetime.
+  // Errors: RESOURCE_EXHAUSTED without memory for the activations.
+  static absl::StatusOr<std::unique_ptr<Transformer>> Create(
+      const ModelShape& shape, const DecoderStyle& style, const Weights& weights, Backend* backend,
+      int max_step_rows, int max_logit_rows, const AdapterSet& adapters = {});
 
   // Runs the rows of the step and stores their keys and values; samples[i] answers batch.logits[i].
   // REQUIRES: batch.num_rows <= max_step_rows, batch.logits.size() <= max_logit_rows, every token
@@ -54,23 +53,38 @@ class Transformer {
 
  private:
   Transformer(const ModelShape& shape, const DecoderStyle& style, const Weights& weights,
-              Backend* backend)
-      : shape_(shape), style_(style), weights_(weights), backend_(backend) {}
+              const AdapterSet& adapters, Backend* backend)
+      : shape_(shape),
+        style_(style),
+        weights_(weights),
+        adapters_(adapters.weights),
+        backend_(backend) {}
 
   void Norm(const NormWeights& norm, const float* x, int rows, float* out);
   void NormHeads(const LayerWeights& weights, int rows);
   void RunVerbs(const StepBatch& batch);
   void RunLayer(const StepBatch& batch, int layer);
+  // Of the step: which of its rows have an adapter.
+  void FindAdapterRows(const StepBatch& batch);
+  // Adds what the adapters of the rows do to a product y of x.
+  void AddAdapters(int layer, LayerProduct product, const float* x, float* y);
   // Adds what a projection makes of x to the residual stream, through its norm if it has one.
-  void AddProduct(const LinearWeights& linear, const float* x, int rows,
-                  const NormWeights& post_norm);
-  void RunMlp(const LayerWeights& weights, int rows);
+  void AddProduct(int layer, LayerProduct product, const float* x, int rows);
+  void RunMlp(int layer, int rows);
   void RunExperts(const LayerWeights& weights, int rows);
 
   const ModelShape shape_;
   const DecoderStyle style_;
   const Weights& weights_;
+  const std::span<const AdapterWeights> adapters_;
   Backend* const backend_;
+  // Rows next to each other that have the same adapter.
+  struct AdapterRows {
+    int adapter = 0;
+    int row_begin = 0;
+    int num_rows = 0;
+  };
+  std::vector<AdapterRows> adapter_rows_;
   std::vector<Backend::Expert> experts_;  // of one layer
   BufferOf<float> hidden_;                // [rows, hidden]
   BufferOf<float> normed_;                // [rows, hidden]
@@ -78,8 +92,9 @@ class Transformer {
   BufferOf<float> attention_;             // [rows, heads * head_dim]
   BufferOf<float> up_;                    // [rows, intermediate], gated: twice as wide, gate first
   BufferOf<float> mlp_;                   // [rows, intermediate], gated only
-  BufferOf<float> expert_;  // of a mixture: [rows, experts] scores, [rows, hidden] twice
-  BufferOf<float> logits_;  // [logit rows, vocab]
+  BufferOf<float> expert_;    // of a mixture: [rows, experts] scores, [rows, hidden] twice
+  BufferOf<float> low_rank_;  // [rows, largest rank of an adapter's product]
+  BufferOf<float> logits_;    // [logit rows, vocab]
 };
 
 }  // namespace folio

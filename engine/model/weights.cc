@@ -210,14 +210,7 @@ absl::StatusOr<LinearWeights> Loader::ReorderedQkv(const std::string& prefix) co
     const char* separate[] = {names_.q, KeyTensor(config_), names_.v};
     const std::string name = prefix + (fused ? names_.qkv : separate[which]);
     const int64_t num_heads = which == 0 ? shape_.num_heads : shape_.num_kv_heads;
-    const int64_t stacked[] = {0, q_size(), q_size() + kv_size()};
-    std::vector<int64_t> rows;
-    for (int64_t head = 0; head < num_heads; ++head) {
-      int64_t first = head * d;
-      if (config_.style.qkv_layout == QkvLayout::kPerHead) first = (3 * head + which) * d;
-      if (config_.style.qkv_layout == QkvLayout::kStacked) first += stacked[which];
-      for (int e = 0; e < d; ++e) rows.push_back(first + OrderOf(e));
-    }
+    const std::vector<int64_t> rows = QkvRows(shape_, config_.style, head_order_, which);
     const int64_t outputs = fused ? q_size() + 2 * kv_size() : num_heads * d;
     FOLIO_ASSIGN_OR_RETURN(const OwnedTensor tensor,
                            Read(name + ".weight", Shape{outputs, int64_t{shape_.hidden_size}}));

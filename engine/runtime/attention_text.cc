@@ -11,6 +11,8 @@
 namespace folio {
 namespace {
 
+constexpr char kAdapterBegin[] = "adapter(";
+
 struct ValueText {
   std::string operator()(int64_t value) const { return absl::StrCat(value); }
   // As many digits as tell any two numbers apart, and a mark that it is none of the above.
@@ -54,19 +56,30 @@ bool ParseMethod(absl::string_view text, MethodSpec<Kind>* spec) {
   return true;
 }
 
+bool ParseAdapter(absl::string_view text, AdapterSpec* spec) {
+  if (!absl::ConsumePrefix(&text, kAdapterBegin) || !absl::ConsumeSuffix(&text, ")")) return false;
+  const size_t at = text.find('@');
+  if (at == absl::string_view::npos || at == 0) return false;
+  *spec = {std::string(text.substr(0, at)), std::string(text.substr(at + 1))};
+  return true;
+}
+
 }  // namespace
 
 std::string AttentionText(const AttentionSpec& spec) {
-  return absl::StrCat(MethodText(spec.strategy), " ", MethodText(spec.position));
+  std::string text = absl::StrCat(MethodText(spec.strategy), " ", MethodText(spec.position));
+  if (spec.adapter.name.empty()) return text;
+  return absl::StrCat(text, " ", kAdapterBegin, spec.adapter.name, "@", spec.adapter.content, ")");
 }
 
 std::optional<AttentionSpec> ParseAttentionText(absl::string_view text) {
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ' ');
   AttentionSpec spec;
-  if (parts.size() != 2 || !ParseMethod(parts[0], &spec.strategy) ||
+  if (parts.size() < 2 || parts.size() > 3 || !ParseMethod(parts[0], &spec.strategy) ||
       !ParseMethod(parts[1], &spec.position)) {
     return std::nullopt;
   }
+  if (parts.size() == 3 && !ParseAdapter(parts[2], &spec.adapter)) return std::nullopt;
   return spec;
 }
 

@@ -29,12 +29,21 @@ class FileSystem;
 // Errors: FAILED_PRECONDITION where there is no such device.
 using MakeDeviceBackend = std::function<absl::StatusOr<std::unique_ptr<Backend>>()>;
 
+// A directory as PEFT saves an adapter, and what requests call it.
+struct AdapterSource {
+  std::string name;  // 1 to 64 characters of [A-Za-z0-9_-]
+  std::string dir;
+};
+inline constexpr int kMaxAdapters = 64;
+
 struct EngineOptions {
   // A Hugging Face directory, a GGUF file, or "synthetic:NAME" for a known shape with random
   // weights.
   std::string model_dir;
   // cpu; cuda; or auto: cuda if this build has it and there is a device, else cpu.
   std::string device = "cpu";
+  // LoRA adapters that requests may name, at most kMaxAdapters.
+  std::vector<AdapterSource> adapters;
   // How a conversation becomes tokens: auto (what the checkpoint's chat template says), none, a
   // name of ChatFormats(), or a file that ends with .json (ReadChatFormatFile).
   std::string chat_format = "auto";
@@ -95,6 +104,13 @@ struct EngineOptions {
   int64_t max_context_tokens = int64_t{1} << 30;
 };
 
+struct AdapterInfo {
+  std::string name;
+  int64_t rank = 0;                         // of most modules
+  std::vector<std::string> target_modules;  // as its config has them; empty: all in the layers
+  int64_t bytes = 0;
+};
+
 // What does not change after Create.
 struct EngineInfo {
   std::string model_name;
@@ -114,6 +130,7 @@ struct EngineInfo {
   std::string memory_plan;
   int64_t kv_capacity_bytes = 0;
   AttentionSpec default_attention;
+  std::vector<AdapterInfo> adapters;
   Catalogue catalogue;
   // Of the checkpoint and its tokenizer.
   std::vector<int32_t> eos_tokens;

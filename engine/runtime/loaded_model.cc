@@ -15,6 +15,7 @@
 #include "engine/base/usable_cpus.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
+#include "engine/runtime/model_adapters.h"
 #include "engine/runtime/model_text.h"
 #include "engine/runtime/model_tiers.h"
 #include "engine/runtime/model_weights.h"
@@ -146,13 +147,15 @@ struct CachePlan {
   KvGeometry geometry;
   MemoryPlan memory;
 };
-absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const LoadedModel& model) {
+absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const ModelAdapters& adapters,
+                                    const LoadedModel& model) {
   const ModelShape& shape = model.config.shape;
   FOLIO_RETURN_IF_ERROR(CheckTiers(options, model.backend.get()));
   CachePlan plan;
   FOLIO_ASSIGN_OR_RETURN(plan.geometry, CacheGeometry(options, model));
   const int64_t max_inputs =
-      std::max({shape.hidden_size, shape.intermediate_size, shape.num_heads * shape.head_dim});
+      std::max<int64_t>({shape.hidden_size, shape.intermediate_size,
+                         shape.num_heads * shape.head_dim, adapters.max_rank()});
   MemoryPlanInputs inputs;
   inputs.available = model.backend->memory()->available_bytes();
   inputs.commits_at_once = model.backend->memory()->commits_at_once();
@@ -167,6 +170,7 @@ absl::StatusOr<CachePlan> PlanCache(const EngineOptions& options, const LoadedMo
   inputs.step_rows = model.scheduler.step_tokens;
   inputs.logit_rows = MaxLogitRows(options, model);
   inputs.weights = model.precision;
+  inputs.adapters = adapters.bytes(model.scheduler.step_tokens);
   FOLIO_ASSIGN_OR_RETURN(plan.memory, PlanMemory(model.config, plan.geometry, inputs));
   return plan;
 }
@@ -183,7 +187,8 @@ absl::Status SetupCache(const EngineOptions& options, const CachePlan& plan, Loa
   const RopeModel& rope = model->config.rope;
   model->attention = {{model->config.shape.trained_length, plan.geometry.page_tokens, 0},
                       model->config.positions,
-                      rope};
+                      rope,
+                      std::move(model->attention.adapters)};
   FOLIO_ASSIGN_OR_RETURN(const Rotary rotary, CheckpointRotary(rope));
   FOLIO_ASSIGN_OR_RETURN(const KvTiers tiers, SetupTiers(options, plan.geometry, model));
   FOLIO_ASSIGN_OR_RETURN(model->store, KvStore::Create(plan.geometry, plan.memory.kv_pages,
@@ -253,14 +258,16 @@ void Describe(const EngineOptions& options, LoadedModel* model) {
 
 // What comes after the weights.
 absl::Status FinishModel(const EngineOptions& options, const CachePlan& plan,
-                         const TensorDigests& tensors, LoadedModel* model) {
+                         const ModelAdapters& adapters, const TensorDigests& tensors,
+                         LoadedModel* model) {
+  FOLIO_RETURN_IF_ERROR(adapters.Load(model));
   FOLIO_RETURN_IF_ERROR(SetupCache(options, plan, model));
   FOLIO_RETURN_IF_ERROR(SetupKeeper(options, plan.geometry, tensors, model));
   FOLIO_ASSIGN_OR_RETURN(
       model->transformer,
       Transformer::Create(model->config.shape, model->config.style, model->weights,
                           model->backend.get(), model->scheduler.step_tokens,
-                          MaxLogitRows(options, *model)));
+                          MaxLogitRows(options, *model), {model->adapters, adapters.max_rank()}));
   Describe(options, model);
   return model->backend->status();
 }
@@ -292,11 +299,13 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
     FOLIO_ASSIGN_OR_RETURN(
         model->precision,
         ParseWeightPrecision(options.weight_dtype, options.weight_group, DType::kBf16));
-    FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));
+    FOLIO_ASSIGN_OR_RETURN(const ModelAdapters adapters,
+                           ModelAdapters::Open(options, model->config));
+    FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, adapters, *model));
     FOLIO_ASSIGN_OR_RETURN(
         model->weights,
         SyntheticWeights(model->config, kSyntheticSeed, model->precision, model->backend.get()));
-    FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, digests, model.get()));
+    FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, adapters, digests, model.get()));
     return model;
   }
   FOLIO_ASSIGN_OR_RETURN(model->config, LoadModelConfig(options.model_dir));
@@ -307,11 +316,12 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
                          ModelWeights::Open(options, model->config, *model->backend));
   model->precision = weights.precision();
   model->info.weight_conversion = weights.conversion();
-  FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, *model));
+  FOLIO_ASSIGN_OR_RETURN(const ModelAdapters adapters, ModelAdapters::Open(options, model->config));
+  FOLIO_ASSIGN_OR_RETURN(const CachePlan plan, PlanCache(options, adapters, *model));
   // What stored documents are known by.
   TensorDigests* const wanted = options.kv_dir.empty() ? nullptr : &digests;
   FOLIO_ASSIGN_OR_RETURN(model->weights, weights.Load(model->config, model->backend.get(), wanted));
-  FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, digests, model.get()));
+  FOLIO_RETURN_IF_ERROR(FinishModel(options, plan, adapters, digests, model.get()));
   return model;
 }
 

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/backend/backend.h"
 #include "engine/kv/kv_store.h"
+#include "engine/model/adapter.h"
 #include "engine/model/model_config.h"
 #include "engine/model/transformer.h"
 #include "engine/model/weights.h"
@@ -30,6 +32,7 @@ struct LoadedModel {
   std::unique_ptr<Backend> backend;
   WeightPrecision precision;
   Weights weights;
+  std::vector<AdapterWeights> adapters;  // in the order of AttentionModel::adapters
   // Of --kv-dir: where pages go that leave memory.
   std::unique_ptr<FileSystem> files;
   std::unique_ptr<SegmentHome> home;

@@ -42,9 +42,10 @@ int64_t WeightBytes(const ModelConfig& config, const WeightPrecision& precision)
 }  // namespace
 
 std::string MemoryPlan::Sum() const {
-  return absl::StrCat("weights ", Size(weights), " + activations ", Size(activations),
-                      " + workspace ", Size(workspace), " + KV pages ", Size(kv_pages),
-                      " + chunk summaries ", Size(summaries), " = ", Size(total()));
+  return absl::StrCat(
+      "weights ", Size(weights), adapters > 0 ? absl::StrCat(" + adapters ", Size(adapters)) : "",
+      " + activations ", Size(activations), " + workspace ", Size(workspace), " + KV pages ",
+      Size(kv_pages), " + chunk summaries ", Size(summaries), " = ", Size(total()));
 }
 
 std::string MemoryPlan::ToString() const {
@@ -58,6 +59,7 @@ absl::StatusOr<MemoryPlan> PlanMemory(const ModelConfig& config, const KvGeometr
   MemoryPlan plan;
   plan.available = inputs.available;
   plan.weights = WeightBytes(config, inputs.weights);
+  plan.adapters = inputs.adapters;
   plan.activations =
       Transformer::WorkspaceBytes(config.shape, config.style, inputs.step_rows, inputs.logit_rows);
   plan.workspace = inputs.workspace;

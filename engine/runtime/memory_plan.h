@@ -15,13 +15,16 @@ namespace folio {
 struct MemoryPlan {
   int64_t available = 0;  // when the server starts
   int64_t weights = 0;
+  int64_t adapters = 0;
   int64_t activations = 0;
   int64_t workspace = 0;   // of the backend's kernels, as far as it is known beforehand
   int64_t kv_pages = 0;    // pages, sinks and pending queries
   int64_t summaries = 0;   // chunk summaries
   int64_t host_pages = 0;  // pages in the memory of the host below a device, not of the device
 
-  int64_t total() const { return weights + activations + workspace + kv_pages + summaries; }
+  int64_t total() const {
+    return weights + adapters + activations + workspace + kv_pages + summaries;
+  }
   // "weights 12.55 GiB + activations ... = 138.10 GiB", and " of 139.80 GiB" that are available.
   std::string Sum() const;
   std::string ToString() const;
@@ -43,6 +46,7 @@ struct MemoryPlanInputs {
   int step_rows = 0;
   int logit_rows = 0;
   WeightPrecision weights = {};
+  int64_t adapters = 0;  // with what their products are kept in
 };
 
 // Errors: RESOURCE_EXHAUSTED with the arithmetic and what to change, where it does not fit.

@@ -29,18 +29,33 @@ void TensorDigests::Add(const std::string& name, const TensorView& tensor) {
                 Checksum128({static_cast<const std::byte*>(tensor.data), num_bytes})};
 }
 
+namespace {
+
+void AddTensors(const TensorDigests& tensors, Sha256* hash) {
+  hash->Add(uint64_t{tensors.tensors().size()});
+  for (const auto& [name, digest] : tensors.tensors()) {
+    hash->Add(name);
+    hash->Add(DTypeName(digest.dtype));
+    hash->Add(uint64_t{digest.shape.size()});
+    for (const int64_t size : digest.shape) hash->Add(static_cast<uint64_t>(size));
+    for (const uint64_t half : digest.hash) hash->Add(half);
+  }
+}
+
+}  // namespace
+
+Fingerprint AdapterFingerprint(const std::string& config, const TensorDigests& tensors) {
+  Sha256 hash("folio adapter 1");
+  hash.Add(config);
+  AddTensors(tensors, &hash);
+  return hash.Finish();
+}
+
 Fingerprint ModelContent::MakeFingerprint() const {
   Sha256 hash("folio model 1");
   hash.Add(config);
   hash.Add(tokenizer);
-  hash.Add(uint64_t{tensors.tensors().size()});
-  for (const auto& [name, digest] : tensors.tensors()) {
-    hash.Add(name);
-    hash.Add(DTypeName(digest.dtype));
-    hash.Add(uint64_t{digest.shape.size()});
-    for (const int64_t size : digest.shape) hash.Add(static_cast<uint64_t>(size));
-    for (const uint64_t half : digest.hash) hash.Add(half);
-  }
+  AddTensors(tensors, &hash);
   hash.Add(static_cast<uint64_t>(page_tokens));
   hash.Add(kv_dtype);
   hash.Add(weights);

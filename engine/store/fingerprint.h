@@ -41,6 +41,9 @@ class TensorDigests {
   TensorDigestMap tensors_;
 };
 
+// Of an adapter: its config, byte for byte, and its tensors.
+Fingerprint AdapterFingerprint(const std::string& config, const TensorDigests& tensors);
+
 // Everything that stored KV depends on beside the attention and the text.
 struct ModelContent {
   std::string config;  // the bytes of config.json

@@ -77,6 +77,9 @@ struct AttentionPlan {
   std::optional<DynamicBase> dynamic_base;
   EntropyScale entropy;
 
+  // Which of the model's adapters the rows go through; -1: none.
+  int adapter = -1;
+
   // Rows before this one belong to the prompt. kUnbounded: all of them (documents).
   int64_t prompt_tokens = kUnbounded;
 

@@ -31,16 +31,28 @@ struct DocumentHandle {
 // Two resolved specs are equal exactly if KV prefilled under one can be read under the other.
 using StrategySpec = MethodSpec<struct StrategyTag>;
 
-// How a request attends: one row and one column of the table of legal combinations. Empty names are
-// the defaults of the engine and of the checkpoint.
+// An adapter of the model, which changes what its projections compute. Empty: none.
+struct AdapterSpec {
+  std::string name;
+  // Of its files; filled in when it is resolved. Other files under the same name make other KV.
+  std::string content;
+
+  bool operator==(const AdapterSpec&) const = default;
+};
+
+// How a request attends: one row and one column of the table of legal combinations, and the adapter
+// that its tokens go through. Empty names are the defaults of the engine and of the checkpoint, and
+// no adapter.
 struct AttentionSpec {
   StrategySpec strategy;
   PositionSpec position;
+  AdapterSpec adapter = {};
 
   bool operator==(const AttentionSpec&) const = default;
 };
 
-// Payload of an error about an AttentionSpec: "strategy" or "position", the part that is wrong.
+// Payload of an error about an AttentionSpec: "strategy", "position" or "adapter", the part
+// that is wrong.
 inline constexpr char kFieldPayload[] = "folio/field";
 
 struct StopParams {

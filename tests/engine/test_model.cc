@@ -86,6 +86,7 @@ std::unique_ptr<LoadedModel> LoadTestModel(const std::string& dir, const ModelOp
   engine.kv_disk_bytes = options.kv_disk_bytes;
   engine.weight_dtype = options.weight_dtype;
   engine.weight_group = options.weight_group;
+  engine.adapters = options.adapters;
   engine.step_tokens = options.step_tokens;
   engine.prefill_share_tokens = options.step_tokens;
   engine.max_running_requests = options.step_tokens;

@@ -28,6 +28,7 @@ struct ModelOptions {
   int64_t kv_disk_bytes = int64_t{1} << 30;
   std::string weight_dtype = "auto";
   int weight_group = 0;
+  std::vector<AdapterSource> adapters = {};
 };
 
 // What LoadTestModel runs on; null: the CPU backend with the kernels of TestIsa().

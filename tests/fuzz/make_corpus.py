@@ -6,6 +6,11 @@ import pathlib
 import struct
 import sys
 
+ADAPTER = {
+    "peft_type": "LORA", "r": 8, "lora_alpha": 16, "use_rslora": True, "bias": "none", "use_dora": False,
+    "target_modules": ["q_proj", "v_proj"], "rank_pattern": {"v_proj": 4}, "alpha_pattern": {"layers.0.self_attn.q_proj": 2.5},
+    "layers_to_transform": [0, 1], "modules_to_save": None, "init_lora_weights": True,
+}
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 100,
     "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
@@ -135,6 +140,7 @@ def main():
         write("gguf", i, gguf(pairs, tensors, data_bytes))
     for i, quantization in enumerate(QUANTIZATIONS):
         write("quantization_config", i, json.dumps({"quantization_config": quantization}).encode())
+    write("adapter_config", 0, json.dumps(ADAPTER).encode())
     write("model_config", 0, json.dumps(CONFIG).encode())
     scaled = dict(CONFIG, rope_scaling={"rope_type": "default"}, eos_token_id=None, head_dim=None)
     write("model_config", 1, json.dumps(scaled).encode())

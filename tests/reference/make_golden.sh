@@ -15,6 +15,7 @@ export PYTHONDONTWRITEBYTECODE=1
 
 "$venv/bin/python3" "$here/hf_llama.py" "$golden/llama"
 "$venv/bin/python3" "$here/hf_families.py" "$golden/families"
+"$venv/bin/python3" "$here/lora_adapters.py" "$golden/families" "$golden/adapters"
 "$venv/bin/python3" "$here/strategies.py" "$golden"
 "$venv/bin/python3" "$here/attention_cases.py" "$golden"
 "$venv/bin/python3" "$here/rope_tables.py" "$golden"

@@ -32,6 +32,7 @@ FakeEngine::FakeEngine(const EngineOptions& options)
   info_.checkpoint_sampling = {
       .temperature = 0.5f, .top_k = 20, .top_p = 0.75f, .repetition_penalty = 1.25f};
   info_.default_attention = {{"full", {}}, {"plain", {}}};
+  info_.adapters = {{"poet", 8, {"q_proj", "v_proj"}, 4096}};
   info_.catalogue.strategies.resize(2);
   info_.catalogue.strategies[0].name = "full";
   info_.catalogue.strategies[1].name = "lm_infinite";
@@ -54,13 +55,18 @@ FakeEngine::~FakeEngine() {
 absl::StatusOr<AttentionSpec> FakeEngine::ResolveAttention(const AttentionSpec& attention,
                                                            const PositionRequest&) const {
   const PositionSpec plain = {"plain", {}};
+  if (!attention.adapter.name.empty() && attention.adapter.name != "poet") {
+    return absl::NotFoundError(absl::StrCat("no adapter '", attention.adapter.name, "' is loaded"));
+  }
+  const AdapterSpec adapter =
+      attention.adapter.name.empty() ? AdapterSpec{} : AdapterSpec{"poet", "00"};
   if (!attention.position.name.empty() && attention.position.name != "plain") {
     absl::Status refused = absl::InvalidArgumentError("no such positions");
     refused.SetPayload(kFieldPayload, absl::Cord("position"));
     return refused;
   }
   const StrategySpec& spec = attention.strategy;
-  if (spec.name.empty() || spec.name == "full") return AttentionSpec{{"full", {}}, plain};
+  if (spec.name.empty() || spec.name == "full") return AttentionSpec{{"full", {}}, plain, adapter};
   if (spec.name != "lm_infinite") return absl::InvalidArgumentError("no such strategy");
   const int64_t window = spec.IntOr("window", 512);
   if (window < 1 || window > 512) {
@@ -70,7 +76,8 @@ absl::StatusOr<AttentionSpec> FakeEngine::ResolveAttention(const AttentionSpec& 
                         {{"num_sinks", spec.IntOr("num_sinks", 10)},
                          {"window", window},
                          {"distance_limit", spec.IntOr("distance_limit", window)}}},
-                       plain};
+                       plain,
+                       adapter};
 }
 
 absl::Status FakeEngine::CheckServing() const {

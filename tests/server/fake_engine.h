@@ -42,7 +42,8 @@ class FakeEngine final : public Engine {
   const Tokenizer& tokenizer() const override { return tokenizer_; }
   const FakeTokenizer& fake_tokenizer() const { return tokenizer_; }
 
-  // Knows "full" and "lm_infinite" with window 1..512 (default 512), num_sinks and distance_limit.
+  // Knows "full" and "lm_infinite" with window 1..512 (default 512), num_sinks and distance_limit;
+  // and the adapter "poet".
   absl::StatusOr<AttentionSpec> ResolveAttention(const AttentionSpec& spec,
                                                  const PositionRequest& request) const override;
   // Refuses a source with "(" and no ")".

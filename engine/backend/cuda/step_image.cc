@@ -80,6 +80,8 @@ StepImage::StepImage(CudaMemory* memory, const AttentionSetup& setup, const Geom
 bool StepImage::Repeats(const StepBatch& batch) {
   if (batch.slices.empty() || batch.num_rows > kBuckets[std::size(kBuckets) - 1]) return false;
   return std::all_of(batch.slices.begin(), batch.slices.end(), [](const SequenceSlice& slice) {
+    // Which rows have which adapter is no part of what a recorded step is known by.
+    if (slice.plan->adapter >= 0) return false;
     if (slice.num_rows != 1 || slice.plan->IsPromptRow(slice.first_position)) return false;
     const int chunk = slice.plan->selection.chunk_tokens;
     return chunk == 0 || (slice.first_position + 1) % chunk != 0;  // it completes no chunk
