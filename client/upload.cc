@@ -104,6 +104,7 @@ class UploadAttempt {
     header->set_display_name(options_.display_name);
     if (options_.strategy.has_value()) *header->mutable_strategy() = *options_.strategy;
     if (options_.position.has_value()) *header->mutable_position() = *options_.position;
+    header->set_adapter(options_.adapter);
     header->set_format(options_.format);
     if (options_.system.has_value()) header->set_system(*options_.system);
     header->set_detach(options_.detach);

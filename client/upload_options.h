@@ -23,6 +23,7 @@ struct UploadOptions {
   // How the document is prefilled; the server's default when unset.
   std::optional<v1::AttentionStrategy> strategy;
   std::optional<v1::PositionScheme> position;
+  std::string adapter;  // empty: none
   // Of the document and its questions; the server's defaults when unset.
   v1::PromptFormat format = v1::PROMPT_FORMAT_UNSPECIFIED;
   std::optional<std::string> system;

@@ -49,6 +49,7 @@ v1::GenerateEvent AcceptedEvent(const GenerateQuestion& question) {
   accepted->set_max_new_tokens(static_cast<uint32_t>(spec.stop.max_new_tokens));
   accepted->set_prompt_tokens(static_cast<uint64_t>(question.prompt_tokens()));
   accepted->set_format(question.format);
+  accepted->set_adapter(spec.attention.adapter.name);
   return event;
 }
 

@@ -90,6 +90,7 @@ grpc::Status CheckFields(const v1::GenerateRequest& request, const Engine& engin
   // What is refused of the shortest text is refused of any.
   const PositionRequest shortest = {1 + spec->stop.max_new_tokens, request.has_document()};
   const auto resolved = engine.ResolveAttention(spec->attention, shortest);
+  if (bad.empty() && absl::IsNotFound(resolved.status())) return NoAdapter(resolved.status());
   if (!resolved.ok()) bad.push_back(BadAttention(resolved.status(), ""));
   return BadFields(bad);
 }
@@ -195,12 +196,15 @@ grpc::Status Tokenise(const v1::GenerateRequest& request, const Engine& engine,
   return grpc::Status::OK;
 }
 
-grpc::Status FindDocument(const std::string& id, const Engine& engine, GenerateQuestion* question) {
+// A question that names no adapter has the document's.
+grpc::Status FindDocument(const std::string& id, bool names_adapter, const Engine& engine,
+                          GenerateQuestion* question) {
   question->document = engine.GetDocument(id);
   if (!question->document.has_value()) return NoDocument(id);
   const absl::Status finished = CheckFinished(*question->document);
   if (!finished.ok()) return DocumentRefusal(*question->document, finished);
   question->spec.document = question->document->handle;
+  if (!names_adapter) question->spec.attention.adapter = question->document->attention.adapter;
   return grpc::Status::OK;
 }
 
@@ -230,7 +234,8 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
                                               interrupt, &spec.sampling.bad_words);
   if (!words.ok()) return BadField("sampling.bad_words", std::string(words.message()));
   if (request.has_document()) {
-    status = FindDocument(request.document().document_id(), engine, question);
+    status =
+        FindDocument(request.document().document_id(), request.has_adapter(), engine, question);
     if (!status.ok()) return status;
   }
   status = Tokenise(request, engine, interrupt, question);

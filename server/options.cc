@@ -39,6 +39,29 @@ const CLI::Validator kChatFormat(
     },
     "FORMAT");
 
+// NAME=DIR, several times.
+void AddLoraFlag(CLI::App* app, std::vector<AdapterSource>* adapters) {
+  const auto add = [adapters](const std::vector<std::string>& values) {
+    for (const std::string& value : values) {
+      const size_t equals = value.find('=');
+      adapters->push_back({value.substr(0, equals), value.substr(equals + 1)});
+    }
+    return true;
+  };
+  const auto check = [](const std::string& value) -> std::string {
+    const size_t equals = value.find('=');
+    const bool both = equals != std::string::npos && equals > 0 && equals + 1 < value.size();
+    return both ? "" : "'" + value + "' must be NAME=DIR";
+  };
+  app->add_option("--lora", CLI::callback_t(add),
+                  "A LoRA adapter that requests may name, and the directory that PEFT has saved it "
+                  "to; may be given several times")
+      ->type_name("NAME=DIR")
+      ->check(CLI::Validator(check, "", "lora"))
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
   app->add_option(
          "--model", engine->model_dir,
@@ -50,6 +73,7 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
   app->add_option("--threads", engine->num_threads, "Compute threads; 0: all usable CPUs")
       ->check(kCount);
+  AddLoraFlag(app, &engine->adapters);
   app->add_option(
          "--chat-format", engine->chat_format,
          "How conversations become tokens: auto (by the checkpoint's chat template), none, "

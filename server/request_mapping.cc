@@ -163,6 +163,7 @@ void FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
     bad->push_back({"request_id", std::move(wrong)});
   }
   spec->attention = FromProto(request.strategy(), request.position());
+  spec->attention.adapter.name = request.adapter();
   SamplingFromProto(request.sampling(), &spec->sampling, bad);
   StoppingFromProto(request.stopping(), options, &spec->stop, bad);
   ResponseFromProto(request.response(), spec, bad);
@@ -278,6 +279,7 @@ void ToProto(const DocumentInfo& info, v1::Document* document) {
   document->set_saved(info.saved);
   document->set_stored_bytes(static_cast<uint64_t>(info.stored_bytes));
   document->set_save_error(std::string(info.save_error.message()));
+  document->set_adapter(info.attention.adapter.name);
   const DocumentUpload& upload = *DocumentUpload::Of(info);
   document->set_display_name(upload.display_name);
   document->mutable_create_time()->set_seconds(upload.create_time);

@@ -144,8 +144,10 @@ grpc::Status ScoreCall::Dispatch() {
 
 grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   if (tokenizer_.has_value()) return BadField("header", "was sent twice");
-  const AttentionSpec wanted = FromProto(header.strategy(), header.position());
+  AttentionSpec wanted = FromProto(header.strategy(), header.position());
+  wanted.adapter.name = header.adapter();
   const auto resolved = context_->engine()->ResolveAttention(wanted, {});
+  if (absl::IsNotFound(resolved.status())) return NoAdapter(resolved.status());
   if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "header.")});
   header_ = header;
   tokenizer_.emplace(context_->engine()->tokenizer());
@@ -153,6 +155,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   v1::ScoreEvent accepted;
   *accepted.mutable_accepted()->mutable_strategy() = ToProto(resolved->strategy);
   *accepted.mutable_accepted()->mutable_position() = ToProto(resolved->position);
+  accepted.mutable_accepted()->set_adapter(resolved->adapter.name);
   writes_.Push(std::move(accepted));
   MutexLock lock(&mu_);
   const auto id =

@@ -67,6 +67,13 @@ void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
   response->set_chat_note(info.chat_note);
   *response->mutable_default_strategy() = ToProto(info.default_attention.strategy);
   *response->mutable_default_position() = ToProto(info.default_attention.position);
+  for (const AdapterInfo& adapter : info.adapters) {
+    v1::AdapterInfo* to = response->add_adapters();
+    to->set_name(adapter.name);
+    to->set_rank(static_cast<uint32_t>(adapter.rank));
+    for (const std::string& module : adapter.target_modules) to->add_target_modules(module);
+    to->set_memory_bytes(static_cast<uint64_t>(adapter.bytes));
+  }
   for (const MethodInfo& method : info.catalogue.strategies) {
     if (!method.refused) response->add_strategies(method.name);
   }

@@ -87,6 +87,10 @@ grpc::Status NoDocument(const std::string& id) {
                       {"DOCUMENT_NOT_FOUND", {{"document_id", id}}, {}});
 }
 
+grpc::Status NoAdapter(const absl::Status& status) {
+  return ToGrpcStatus(status, {"ADAPTER_NOT_FOUND", {}, {}});
+}
+
 grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status) {
   const bool failed = document.state == DocumentState::kFailed;
   return ToGrpcStatus(status, {failed ? "DOCUMENT_FAILED" : "DOCUMENT_NOT_READY",

@@ -36,6 +36,9 @@ void SendRetryPushback(const grpc::Status& status, grpc::CallbackServerContext* 
 // NOT_FOUND for a document.
 grpc::Status NoDocument(const std::string& id);
 
+// NOT_FOUND of Engine::ResolveAttention.
+grpc::Status NoAdapter(const absl::Status& status);
+
 // `status` of a document that has failed or is not finished, with the reason.
 grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status);
 

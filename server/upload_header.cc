@@ -49,7 +49,10 @@ grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceCon
   FieldViolations bad = CheckFields(header);
   const Chat* const chat = ChatFor(header.format(), engine.info(), "header.format", &bad);
   CheckSystem(header, chat, &bad);
-  auto resolved = engine.ResolveAttention(FromProto(header.strategy(), header.position()), {});
+  AttentionSpec wanted = FromProto(header.strategy(), header.position());
+  wanted.adapter.name = header.adapter();
+  auto resolved = engine.ResolveAttention(wanted, {});
+  if (bad.empty() && absl::IsNotFound(resolved.status())) return NoAdapter(resolved.status());
   if (!resolved.ok()) bad.push_back(BadAttention(resolved.status(), "header."));
   if (!bad.empty()) return BadFields(bad);
   spec->attention = *std::move(resolved);

@@ -17,8 +17,8 @@ struct UploadSpec {
 };
 
 // Checks the header of an upload, and what its size says before any text has come. Errors:
-// INVALID_ARGUMENT with all fields that are wrong; CheckDocumentBytes; FAILED_PRECONDITION for more
-// KV cache than there is. REQUIRES: the model is loaded.
+// INVALID_ARGUMENT with all fields that are wrong; NOT_FOUND (adapter); CheckDocumentBytes;
+// FAILED_PRECONDITION for more KV cache than there is. REQUIRES: the model is loaded.
 grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
                               UploadSpec* spec);
 

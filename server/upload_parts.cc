@@ -51,6 +51,9 @@ grpc::Status CheckGoesOn(const v1::DocumentHeader& header, const UploadSpec& spe
   if (header.has_position() && begun.attention.position != spec.attention.position) {
     return BadField("header.position", absl::StrCat("is ", spec.attention.position.name, another));
   }
+  if (!header.adapter().empty() && begun.attention.adapter != spec.attention.adapter) {
+    return BadField("header.adapter", absl::StrCat("is ", header.adapter(), another));
+  }
   const bool says_format = header.format() != v1::PROMPT_FORMAT_UNSPECIFIED || header.has_system();
   if (says_format && DocumentUpload::Of(begun)->prompt_format != spec.lead.format) {
     return BadField(header.has_system() ? "header.system" : "header.format",

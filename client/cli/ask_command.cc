@@ -105,6 +105,7 @@ absl::StatusOr<std::string> UploadText(const client::DocumentSource& source, con
       flags.document == "-" ? "stdin" : std::filesystem::path(flags.document).filename().string();
   options.strategy = uploaded.strategy;
   options.position = uploaded.position;
+  options.adapter = uploaded.adapter.value_or("");
   options.format = flags.format.format;
   options.system = flags.format.system;
   options.reuse_existing = true;

@@ -11,10 +11,14 @@ void AddAttentionFlags(CLI::App& app, AttentionFlags& flags) {
       "(default: the server's)");
   app.add_option("--position", flags.position,
                  "How rotary positions are scaled, likewise (default: the checkpoint's)");
+  app.add_option("--adapter", flags.adapter,
+                 "LoRA adapter of the server, as `folio info` lists them; '': none (default: the "
+                 "document's, or none)");
 }
 
 absl::StatusOr<Attention> ParseAttention(const AttentionFlags& flags) {
   Attention attention;
+  attention.adapter = flags.adapter;
   if (!flags.strategy.empty()) {
     auto strategy = client::ParseStrategy(flags.strategy);
     if (!strategy.ok()) return strategy.status();

@@ -14,14 +14,16 @@ namespace folio::cli {
 struct AttentionFlags {
   std::string strategy;
   std::string position;
+  std::optional<std::string> adapter = {};
 };
 
-// --strategy and --position. `flags` must outlive the parsing of `app`.
+// --strategy, --position and --adapter. `flags` must outlive the parsing of `app`.
 void AddAttentionFlags(CLI::App& app, AttentionFlags& flags);
 
 struct Attention {
   std::optional<v1::AttentionStrategy> strategy;
   std::optional<v1::PositionScheme> position;
+  std::optional<std::string> adapter = {};
 };
 
 // Errors: INVALID_ARGUMENT for an unknown name, parameter or value.
@@ -32,6 +34,9 @@ template <typename Message>
 void SetAttention(const Attention& attention, Message* message) {
   if (attention.strategy) *message->mutable_strategy() = *attention.strategy;
   if (attention.position) *message->mutable_position() = *attention.position;
+  if constexpr (requires { message->set_adapter(*attention.adapter); }) {
+    if (attention.adapter) message->set_adapter(*attention.adapter);
+  }
 }
 
 }  // namespace folio::cli

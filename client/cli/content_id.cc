@@ -36,6 +36,9 @@ absl::StatusOr<ContentId> ContentIdOf(const client::DocumentSource& source,
                     format.system.has_value() ? absl::StrCat(format.system->size()) : "none", "\n",
                     format.system.value_or(""), "\n");
   }
+  if (!attention.adapter.value_or("").empty()) {
+    absl::StrAppend(&prefix, "adapter ", *attention.adapter, "\n");
+  }
   if (EVP_DigestUpdate(context.get(), prefix.data(), prefix.size()) != 1) return failed;
   for (uint64_t offset = 0; offset < source.size_bytes(); offset += kReadBytes) {
     const absl::StatusOr<std::string> data = source.Read(offset, kReadBytes);

@@ -10,7 +10,7 @@
 
 namespace folio::cli {
 
-// Of the SHA-256 of the bytes, strategy, positions, format and system text.
+// Of the SHA-256 of the bytes, strategy, positions, adapter, format and system text.
 struct ContentId {
   // "doc-" and 40 hexadecimal digits: equal for equal text under equal strategies, so that a second
   // question finds the document of the first.

@@ -71,8 +71,9 @@ absl::Status Show(const absl::StatusOr<v1::Document>& document, Invocation& invo
       << "\nstate      " << StateName(*document) << "\nsize       "
       << FormatBytes(document->size_bytes()) << "\ntokens     " << document->token_count()
       << "\nprefilled  " << document->prefilled_tokens() << "\nstrategy   "
-      << client::DescribeMethod(document->strategy()) << "\nKV         "
-      << FormatBytes(document->device_kv_bytes()) << "\nsummaries  "
+      << client::DescribeMethod(document->strategy())
+      << (document->adapter().empty() ? "" : "\nadapter    ") << document->adapter()
+      << "\nKV         " << FormatBytes(document->device_kv_bytes()) << "\nsummaries  "
       << FormatBytes(document->summary_bytes()) << "\non disk    "
       << (document->saved() ? FormatBytes(document->stored_bytes()) : "no") << "\ncreated    "
       << TimeText(document->create_time()) << "\n";

@@ -31,6 +31,12 @@ void PrintInfo(const v1::ServerInfo& info, std::ostream& out) {
       << "positions   " << client::DescribeMethod(info.default_position()) << "\n";
   out << "chat        " << (info.chat_format().empty() ? "none" : info.chat_format())
       << (info.chat_note().empty() ? "" : ": ") << info.chat_note() << "\n";
+  for (const v1::AdapterInfo& adapter : info.adapters()) {
+    out << "adapter     " << adapter.name() << ": rank " << adapter.rank() << ", "
+        << (adapter.target_modules().empty() ? "all projections"
+                                             : absl::StrJoin(adapter.target_modules(), ", "))
+        << "; " << FormatBytes(adapter.memory_bytes()) << "\n";
+  }
   for (const v1::KvUsage& kv : info.kv()) {
     out << "KV          " << kv.tier() << ": " << FormatBytes(kv.used_bytes()) << " of "
         << FormatBytes(kv.capacity_bytes()) << "\n";

@@ -48,6 +48,7 @@ absl::Status Upload(const UploadFlags& flags, Invocation& invocation) {
   options.display_name = flags.name.empty() ? NameOf(flags.file) : flags.name;
   options.strategy = attention->strategy;
   options.position = attention->position;
+  options.adapter = attention->adapter.value_or("");
   options.format = flags.format.format;
   options.system = flags.format.system;
   options.ttl = TtlOf(flags.attributes);

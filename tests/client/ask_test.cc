@@ -49,6 +49,29 @@ TEST(Ask, ReadsTheQuestionFromStdin) {
   EXPECT_EQ(server.requests()[0].prompt(), "from a pipe");
 }
 
+TEST(Ask, TheAdapterIsThatOfThePromptAndOfTheDocument) {
+  FakeServer server;
+  RunFolio(server, {"ask", "--question", "x", "--adapter", "poet"});
+  EXPECT_EQ(server.requests()[0].adapter(), "poet");
+  RunFolio(server, {"ask", "--question", "x"});
+  EXPECT_FALSE(server.requests()[1].has_adapter());
+  const ScratchDir dir;
+  const std::string path = dir.Write("story.txt", "one two three");
+  RunFolio(server, {"ask", "--document", path, "--question", "x"});
+  RunFolio(server, {"ask", "--document", path, "--question", "x", "--adapter", "poet"});
+  RunFolio(server, {"ask", "--document", path, "--question", "x", "--adapter", ""});
+  ASSERT_EQ(server.headers().size(), 3u);
+  EXPECT_EQ(server.headers()[0].adapter(), "");
+  EXPECT_EQ(server.headers()[1].adapter(), "poet");
+  EXPECT_NE(server.headers()[1].document_id(), server.headers()[0].document_id());
+  EXPECT_EQ(server.requests()[3].adapter(), "poet");
+  EXPECT_EQ(server.headers()[2].document_id(), server.headers()[0].document_id());
+  EXPECT_TRUE(server.requests()[4].has_adapter());
+  EXPECT_EQ(server.requests()[4].adapter(), "");
+  RunFolio(server, {"upload", path, "--adapter", "clerk"});
+  EXPECT_EQ(server.headers()[3].adapter(), "clerk");
+}
+
 TEST(Ask, FormatAndSystemTextAreThoseOfThePromptOrOfTheDocument) {
   FakeServer server;
   RunFolio(server, {"ask", "--question", "x", "--format", "chat", "--system", "Be brief."});

@@ -130,7 +130,8 @@ TEST(Flags, AllAreInTheTable) {
   // Without a default, or a value.
   std::set<std::string> known = {
       "--help",   "--version",  "--model",           "--port-file",
-      "--kv-dir", "--log-json", "--document-system", "--use-generation-config"};
+      "--kv-dir", "--log-json", "--document-system", "--use-generation-config",
+      "--lora"};
   for (const Flag& flag : kFlags) known.insert(flag.name);
   const std::string help = Help();
   const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");
@@ -139,6 +140,26 @@ TEST(Flags, AllAreInTheTable) {
     listed.insert((*it)[1]);
   }
   EXPECT_EQ(listed, known);
+}
+
+TEST(Flags, LoraMayBeGivenSeveralTimes) {
+  const Parsed parsed =
+      Parse({"--model=/m", "--lora=poet=/a/b=c", "--lora", "clerk=/d", "--threads=3"});
+  ASSERT_EQ(parsed.result, ParseResult::kRun);
+  const std::vector<AdapterSource>& adapters = parsed.options.engine.adapters;
+  ASSERT_EQ(adapters.size(), 2u);
+  EXPECT_EQ(adapters[0].name, "poet");
+  EXPECT_EQ(adapters[0].dir, "/a/b=c");
+  EXPECT_EQ(adapters[1].name, "clerk");
+  EXPECT_EQ(adapters[1].dir, "/d");
+  EXPECT_EQ(parsed.options.engine.num_threads, 3);
+  for (const char* bad : {"--lora=poet", "--lora==/a", "--lora=poet="}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse({"--model=/m", bad}).result, ParseResult::kExit) << bad;
+    const std::string error = ::testing::internal::GetCapturedStderr();
+    EXPECT_NE(error.find("must be NAME=DIR"), std::string::npos) << error;
+    EXPECT_NE(error.find("--lora"), std::string::npos) << error;
+  }
 }
 
 struct TooMuch {
