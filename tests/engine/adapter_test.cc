@@ -170,6 +170,29 @@ TEST_F(Adapters, FilesAndNamesThatCannotBeAreRefused) {
   EXPECT_THAT(std::string(lacking.message()), HasSubstr("safe_serialization"));
 }
 
+// They stay fp32 beside a model of integers, which differs from that of the checkpoint a little.
+TEST_F(Adapters, GoBesideWeightsOfIntegers) {
+  const std::string dir = dir_.path() + "/adapter";
+  AdapterFiles files(config_, 4, 1);
+  for (auto& [name, tensor] : files.tensors) {
+    for (float& value : tensor.values) value *= 0.25f;
+  }
+  files.Write(dir);
+  const auto tokens = RandomTokens(40, config_.shape.vocab_size, 7);
+  AttentionPlan plan;
+  plan.stages.emplace_back();
+  AttentionPlan adapted = plan;
+  adapted.adapter = 0;
+  const ModelOptions wide = {.adapters = {{"a", dir}}};
+  const ModelOptions narrow = {.weight_dtype = "int8", .adapters = {{"a", dir}}};
+  const auto model = LoadTestModel(dir_.path() + "/model", wide);
+  const auto integers = LoadTestModel(dir_.path() + "/model", narrow);
+  const auto expected = AllLogits(model.get(), adapted, tokens, {64});
+  const float change = MaxAbsDifference(AllLogits(model.get(), plan, tokens, {64}), expected);
+  EXPECT_LT(MaxAbsDifference(AllLogits(integers.get(), adapted, tokens, {64}), expected),
+            0.2f * change);
+}
+
 TEST(AdapterNames, EndAPathBehindADot) {
   const std::string path = "model.layers.1.self_attn.q_proj";
   EXPECT_TRUE(NamesModule("q_proj", path));
