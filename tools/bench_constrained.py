@@ -23,9 +23,9 @@ CONSTRAINTS = {
 }
 
 
-def step_seconds(server, rows, num_tokens, *constraint):
+def step_seconds(server, rows, num_tokens, temperature, *constraint):
     """Of the answer that took longest to decode."""
-    done = server.folio("--json", "ask", "--question", "And it came to pass", "--answers", rows, "--temperature", 1, "--seed", 1,
+    done = server.folio("--json", "ask", "--question", "And it came to pass", "--answers", rows, "--temperature", temperature,
                         "--max-new-tokens", num_tokens, *(constraint or ("--ignore-eos",)))
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
@@ -42,6 +42,7 @@ def main():
     parser.add_argument("--weight-dtype", default="bf16")
     parser.add_argument("--rows", type=int, default=32)
     parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--temperature", type=float, default=0)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
@@ -58,7 +59,7 @@ def main():
         with RunningServer(args.bin, model, "--kv-bytes=2GiB", f"--weight-dtype={args.weight_dtype}") as server:
             for _ in range(args.rounds):
                 for name, flag in flags.items():
-                    seconds[name].append(step_seconds(server, args.rows, args.new_tokens, *flag))
+                    seconds[name].append(step_seconds(server, args.rows, args.new_tokens, args.temperature, *flag))
     plain = statistics.median(seconds["none"])
     for name, measured in seconds.items():
         middle = statistics.median(measured)
