@@ -117,12 +117,14 @@ absl::Status Verdict(int wait_status, const std::string& message) {
     return absl::InternalError("a constraint cannot be compiled: its process ends without a word");
   }
   const int signal = WTERMSIG(wait_status);
-  if (signal == SIGXCPU || signal == SIGKILL) {
+  if (signal == SIGXCPU) {
     return absl::InvalidArgumentError(
         absl::StrCat("takes more than ", kMaxTrialSeconds,
                      " s to compile: shorten it, or make what repeats less ambiguous"));
   }
-  return absl::InvalidArgumentError("is too deep or too large to be compiled: shorten it");
+  return absl::InvalidArgumentError(
+      "takes too long, too deep a stack or too much memory to be "
+      "compiled: shorten it");
 }
 
 }  // namespace

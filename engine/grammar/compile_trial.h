@@ -37,7 +37,7 @@ std::string DefaultTrialProgram();
 
 // Of a trial process.
 inline constexpr int kMaxTrialSeconds = 2;  // of processor time
-inline constexpr int64_t kMaxTrialBytes = int64_t{1} << 30;
+inline constexpr int64_t kMaxTrialBytes = 512 << 20;
 inline constexpr int64_t kMaxGrammarBytes = 32 << 20;
 inline constexpr int kTrialVocabularyFd = 3;
 

@@ -33,8 +33,9 @@ constexpr bool kSanitized = true;  // shadow memory takes all addresses
 constexpr bool kSanitized = false;
 #endif
 
+// Beyond `value`; of processor time SIGXCPU comes then, and SIGKILL a second later.
 void SetLimit(int resource, int64_t value) {
-  const rlimit limit{static_cast<rlim_t>(value), static_cast<rlim_t>(value)};
+  const rlimit limit{static_cast<rlim_t>(value), static_cast<rlim_t>(value + 1)};
   setrlimit(static_cast<__rlimit_resource_t>(resource), &limit);
 }
 
@@ -42,6 +43,11 @@ void SetLimits() {
   SetLimit(RLIMIT_CPU, kMaxTrialSeconds);
   SetLimit(RLIMIT_CORE, 0);
   if (!kSanitized) SetLimit(RLIMIT_AS, kMaxTrialBytes);
+  // Where a container is short of memory this process is killed, not the server.
+  if (std::FILE* const score = std::fopen("/proc/self/oom_score_adj", "w")) {
+    std::fputs("1000", score);
+    std::fclose(score);
+  }
 }
 
 double Seconds() {
