@@ -108,7 +108,7 @@ void Sampler::AddLogprobs(std::span<const float> logits, int num_top, Sample* sa
   if (num_top == 0) return;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    candidates_.push_back({logits[i], static_cast<int32_t>(i)});
+    candidates_.push_back({logits[i], static_cast<int32_t>(i), 0.0f});
   }
   const size_t count = std::min<size_t>(num_top, candidates_.size());
   std::partial_sort(candidates_.begin(), candidates_.begin() + count, candidates_.end(),
@@ -132,7 +132,7 @@ void Sampler::FillCandidates(std::span<const float> logits, float penalty, const
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
     const int32_t token = static_cast<int32_t>(i);
-    candidates_.push_back({penalised(logits[i], token), token});
+    candidates_.push_back({penalised(logits[i], token), token, 0.0f});
   }
   for (const LogitChange& change : changes) {
     candidates_[change.token].logit =
@@ -150,6 +150,9 @@ int32_t Sampler::DrawCandidate(std::span<const float> logits, const SamplingPara
   if (candidates_.empty()) return 0;
   if (params.temperature == 0.0f) {
     return std::min_element(candidates_.begin(), candidates_.end(), MoreLikely)->token;
+  }
+  if (params.top_k == 0 && params.top_p == 1.0f && params.min_p == 0.0f) {
+    return DrawUnfiltered(params, step);
   }
   size_t keep = candidates_.size();
   if (params.top_k > 0) keep = std::min<size_t>(keep, params.top_k);
@@ -178,6 +181,42 @@ int32_t Sampler::DrawFiltered(const SamplingParams& params, uint64_t step) {
     if (target < 0) return candidates_[i].token;
   }
   return candidates_[keep - 1].token;
+}
+
+int32_t Sampler::DrawUnfiltered(const SamplingParams& params, uint64_t step) {
+  const auto best = std::min_element(candidates_.begin(), candidates_.end(), MoreLikely);
+  const float max = best->logit;
+  double total = 0;
+  for (Candidate& candidate : candidates_) {
+    candidate.weight = std::exp((candidate.logit - max) / params.temperature);
+    total += candidate.weight;
+  }
+  double target = UniformAt(params.seed, step) * total;
+  // The walk from the most likely candidate down ends in [begin, end). Of a sharp distribution it
+  // ends among the first few.
+  auto begin = candidates_.begin();
+  auto end = candidates_.end();
+  for (std::ptrdiff_t count = 256; end - begin > 16; count = (end - begin) / 2) {
+    const auto middle = begin + std::min(count, (end - begin) / 2);
+    std::nth_element(begin, middle, end, MoreLikely);
+    double weight = 0;
+    for (auto at = begin; at != middle; ++at) weight += at->weight;
+    if (target < weight) {
+      end = middle;
+    } else {
+      target -= weight;
+      begin = middle;
+    }
+  }
+  std::sort(begin, end, MoreLikely);
+  // Rounding may leave some of the target: then it is the last one that can be drawn at all.
+  int32_t drawn = begin->token;
+  for (auto at = begin; at != end && at->weight > 0; ++at) {
+    drawn = at->token;
+    target -= at->weight;
+    if (target < 0) break;
+  }
+  return drawn;
 }
 
 }  // namespace folio

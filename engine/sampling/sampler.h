@@ -31,6 +31,7 @@ class Sampler {
   struct Candidate {
     float logit;
     int32_t token;
+    float weight;  // of DrawUnfiltered
   };
   static bool MoreLikely(const Candidate& a, const Candidate& b);
   int32_t DrawCandidate(std::span<const float> logits, const SamplingParams& params,
@@ -40,6 +41,8 @@ class Sampler {
   void FillCandidates(std::span<const float> logits, float penalty, const SeenTokens* seen,
                       std::span<const LogitChange> changes, const std::vector<uint32_t>* allowed);
   int32_t DrawFiltered(const SamplingParams& params, uint64_t step);
+  // DrawFiltered where no filter is on, without sorting all candidates.
+  int32_t DrawUnfiltered(const SamplingParams& params, uint64_t step);
   void AddLogprobs(std::span<const float> logits, int num_top, Sample* sample);
 
   std::vector<Candidate> candidates_;

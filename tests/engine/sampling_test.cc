@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
+#include <random>
 
 #include "engine/sampling/sampler.h"
 #include "engine/sampling/stop_criteria.h"
@@ -107,6 +110,59 @@ TEST(Sampler, ChangesComeBeforeAndAfterTheRepetitionPenalty) {
   EXPECT_EQ(token({{0, 8, -1}}), 0);  // (1 + 8) / 2 - 1 = 3.5
   EXPECT_EQ(token({{0, 8, -1.1f}}), 2);
   EXPECT_EQ(token({{0, 100, -INFINITY}, {2, 0, -INFINITY}}), 1);
+}
+
+// The walk from the most likely token down, over all of them, sorted.
+TEST(Sampler, DrawsWithoutFiltersAreThoseOfTheSortedWalk) {
+  std::mt19937 random(5);
+  Sampler sampler;
+  for (const int vocab : {1, 2, 17, 300, 5000}) {
+    for (const float spread : {0.0f, 1.0f, 8.0f}) {
+      std::vector<float> logits(vocab);
+      std::normal_distribution<float> normal(0, 1);
+      for (float& logit : logits) logit = std::round(4 * spread * normal(random)) / 4;  // with ties
+      std::vector<int32_t> order(vocab);
+      std::iota(order.begin(), order.end(), 0);
+      std::ranges::stable_sort(order, [&](int a, int b) { return logits[a] > logits[b]; });
+      const SamplingParams params{.temperature = 0.7f, .seed = 3};
+      for (uint64_t step = 0; step < 40; ++step) {
+        double total = 0;
+        for (const int32_t token : order)
+          total += std::exp((logits[token] - logits[order[0]]) / 0.7f);
+        double target = UniformAt(params.seed, step) * total;
+        size_t at = 0;
+        while (at + 1 < order.size()) {
+          target -= std::exp((logits[order[at]] - logits[order[0]]) / 0.7f);
+          if (target < 0) break;
+          ++at;
+        }
+        EXPECT_EQ(sampler.Draw(logits, params, nullptr, step, -1).token, order[at]);
+      }
+    }
+  }
+}
+
+TEST(Sampler, OnlyAllowedTokensAreDrawn) {
+  Sampler sampler;
+  std::vector<float> logits(70, 0.0f);
+  logits[5] = 9;
+  logits[66] = 3;
+  logits[40] = 2;
+  const std::vector<uint32_t> allowed = {1u << 7, 1u << 8, 1u << 2};  // 7, 40, 66
+  EXPECT_EQ(sampler.Draw(logits, {}, nullptr, 0, -1, {}, &allowed).token, 66);
+  const std::vector<LogitChange> changes = {{40, 5, 0}};
+  EXPECT_EQ(sampler.Draw(logits, {}, nullptr, 0, -1, changes, &allowed).token, 40);
+  for (const SamplingParams& params :
+       {SamplingParams{.temperature = 5}, SamplingParams{.temperature = 5, .top_k = 2}}) {
+    std::map<int32_t, int> counts;
+    for (int i = 0; i < 500; ++i) {
+      ++counts[sampler.Draw(logits, params, nullptr, i, -1, {}, &allowed).token];
+    }
+    EXPECT_EQ(counts.size(), params.top_k == 0 ? 3u : 2u);
+    EXPECT_EQ(counts.count(7) + counts.count(40) + counts.count(66), counts.size());
+  }
+  const std::vector<uint32_t> none(3, 0u);
+  EXPECT_EQ(sampler.Draw(logits, {.temperature = 1}, nullptr, 0, -1, {}, &none).token, 0);
 }
 
 TEST(Sampler, AMaskedTokenIsNeverDrawn) {
