@@ -34,6 +34,19 @@ class ConstrainedTest(unittest.TestCase):
             result = self.ask("--regex", r"[A-Z][a-z]{2,8} (said|went) [0-9]{1,3}\.", "--seed", seed)
             self.assertRegex(result.stdout.strip(), re.compile(r"\A[A-Z][a-z]{2,8} (said|went) [0-9]{1,3}\.\Z"))
 
+    def test_evidence_and_log_probabilities_come_with_them(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write((ROOT / "models/texts/ezekiel.txt").read_text()[:20000])
+            file.flush()
+            result = self.server.folio("--json", "ask", "--document", file.name, "--question", "Who came?", "--choice", "the LORD",
+                                       "--choice", "the king", "--strategy", "long_heads", "--evidence", 2, "--logprobs", 1)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        events = [json.loads(line) for line in result.stdout.splitlines()]
+        deltas = [event["delta"] for event in events if "delta" in event]
+        self.assertIn("".join(delta.get("text", "") for delta in deltas), ("the LORD", "the king"))
+        self.assertTrue(all(len(delta["logprobs"]) == len(delta["token_ids"]) for delta in deltas))
+        self.assertTrue(any("evidence" in event for event in events))
+
     def test_sampled_answers_are_valid_under_their_schemas(self):
         for name, schema in SCHEMAS.items():
             answers = answers_of(self.server, schema, 12, seed=1)
