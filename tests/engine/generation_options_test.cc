@@ -8,6 +8,7 @@
 #include "engine/runtime/transformer_runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/engine/fifths_grammar.h"
 #include "tests/engine/letter_tokenizer.h"
 #include "tests/engine/test_model.h"
 
@@ -41,57 +42,6 @@ class Collector final : public EventSink {
   bool completed = false;
   FinishReason reason = FinishReason::kLength;
   absl::Status status;
-};
-
-// Token n of an answer is one of those with id % 5 == n % 5; after `length` of them the answer is
-// complete, and after half of them it may be. `dead_end`: no token is allowed in that place.
-class FifthsGrammar final : public AnswerGrammar {
- public:
-  FifthsGrammar(int vocab, int length, int dead_end = -1)
-      : vocab_(vocab), length_(length), dead_end_(dead_end) {}
-
-  bool Allows(int place, int32_t token, const Tokens& ending) const {
-    if (std::ranges::count(ending, token) > 0) return 2 * place >= length_;
-    return place < length_ && place != dead_end_ && token % 5 == place % 5;
-  }
-  std::unique_ptr<AnswerState> Begin(const Tokens& ending) const override {
-    return std::make_unique<State>(*this, ending);
-  }
-  int64_t bytes() const override { return 0; }
-
- private:
-  class State final : public AnswerState {
-   public:
-    State(const FifthsGrammar& grammar, Tokens ending)
-        : grammar_(grammar), ending_(std::move(ending)), allowed_((grammar.vocab_ + 31) / 32) {
-      Update();
-    }
-    const std::vector<uint32_t>& allowed() const override { return allowed_; }
-    void Accept(int32_t token) override {
-      EXPECT_TRUE(Allows(token));
-      ++place_;
-      Update();
-    }
-    bool must_end() const override { return place_ == grammar_.length_; }
-    const absl::Status& status() const override { return status_; }
-
-   private:
-    void Update() {
-      std::ranges::fill(allowed_, 0u);
-      if (place_ == grammar_.dead_end_) status_ = absl::FailedPreconditionError("a dead end");
-      for (int32_t token = 0; status_.ok() && token < grammar_.vocab_; ++token) {
-        if (grammar_.Allows(place_, token, ending_)) allowed_[token / 32] |= 1u << (token % 32);
-      }
-    }
-    const FifthsGrammar& grammar_;
-    const Tokens ending_;
-    std::vector<uint32_t> allowed_;
-    int place_ = 0;
-    absl::Status status_;
-  };
-  const int vocab_;
-  const int length_;
-  const int dead_end_;
 };
 
 // A model behind a serving loop, with small steps.
