@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "engine/base/status_macros.h"
 #include "engine/chat/chat_format.h"
+#include "server/config_sources.h"
 #include "server/edge/listen_address.h"
 #include "server/flag_checks.h"
 #include "server/limit_flags.h"
@@ -63,11 +65,9 @@ void AddLoraFlag(CLI::App* app, std::vector<AdapterSource>* adapters) {
 }
 
 void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
-  app->add_option(
-         "--model", engine->model_dir,
-         "Hugging Face directory or GGUF file of the model, or synthetic:llama-2-7b and the "
-         "like")
-      ->required();
+  app->add_option("--model", engine->model_dir,
+                  "Hugging Face directory or GGUF file of the model, or synthetic:llama-2-7b and "
+                  "the like; required");
   app->add_option("--device", engine->device,
                   "Where the model runs; auto: on a GPU if there is one")
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}));
@@ -165,6 +165,29 @@ std::string WithDashes(std::string argument) {
   return argument;
 }
 
+struct ConfigFlags {
+  std::string file;
+  bool print = false;
+};
+
+void AddConfigFlags(CLI::App* app, ConfigFlags* flags) {
+  app->add_option("--config", flags->file,
+                  "TOML file of flags, like kv-bytes = \"8GiB\": for what neither the command line "
+                  "nor an environment variable like FOLIO_KV_BYTES sets")
+      ->configurable(false);
+  app->add_flag("--print-config", flags->print, "Prints what is set, as such a file, and exits")
+      ->configurable(false);
+}
+
+// What the command line leaves to the environment and the file, and what holds between flags.
+absl::Status Complete(CLI::App* app, const ConfigFlags& config, ServerOptions* options) {
+  FOLIO_RETURN_IF_ERROR(ReadEnvironment(app));
+  if (!config.file.empty()) FOLIO_RETURN_IF_ERROR(ReadConfigFile(config.file, app));
+  FOLIO_RETURN_IF_ERROR(FitLimits(*app, options));
+  if (!options->engine.model_dir.empty() || config.print) return absl::OkStatus();
+  return absl::InvalidArgumentError("--model is required");
+}
+
 ParseResult Refuse(const std::string& why, int* exit_code) {
   std::fprintf(stderr, "folio-server: %s; see --help\n", why.c_str());
   *exit_code = 1;
@@ -178,6 +201,8 @@ ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* optio
   CLI::App app("Folio: answers questions over long documents, over gRPC", "folio-server");
   app.set_version_flag("--version", std::string("folio-server ") + kVersion);
   app.option_defaults()->always_capture_default();
+  ConfigFlags config;
+  AddConfigFlags(&app, &config);
   AddEngineFlags(&app, &options->engine);
   AddServerFlags(&app, options);
   AddLimitFlags(&app, options);
@@ -191,9 +216,12 @@ ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* optio
   } catch (const CLI::ParseError& error) {
     return Refuse(error.what(), exit_code);
   }
-  const absl::Status fits = FitLimits(app, options);
-  if (!fits.ok()) return Refuse(std::string(fits.message()), exit_code);
-  return ParseResult::kRun;
+  const absl::Status complete = Complete(&app, config, options);
+  if (!complete.ok()) return Refuse(std::string(complete.message()), exit_code);
+  if (!config.print) return ParseResult::kRun;
+  std::fputs(WriteConfig(&app).c_str(), stdout);
+  *exit_code = 0;
+  return ParseResult::kExit;
 }
 
 }  // namespace folio::server

@@ -9,7 +9,7 @@
 
 namespace folio::server {
 
-// Everything that the command line sets. Limits are also reported by Control.GetServerInfo.
+// Everything that flags set. Limits are also reported by Control.GetServerInfo.
 struct ServerOptions {
   EngineOptions engine;
   std::string listen = "0.0.0.0:50051";
@@ -39,8 +39,10 @@ struct ServerOptions {
 
 enum class ParseResult { kRun, kExit };
 
-// Reads the command line; --kv-bytes and --kv_bytes are the same flag. On kExit `exit_code` is set:
-// 0 after --help and --version, 1 after a bad flag, which one line on stderr has explained.
+// Reads the command line, and for what it leaves open the environment and the file of --config
+// (server/config_sources.h); --kv-bytes and --kv_bytes are the same flag. On kExit `exit_code` is
+// set: 0 after --help, --version and --print-config, 1 after a bad value, which one line on stderr
+// has explained.
 ParseResult ParseOptions(int argc, const char* const* argv, ServerOptions* options, int* exit_code);
 
 }  // namespace folio::server

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "server/config_sources.h"
 #include "tests/server/parsed_options.h"
 
 namespace folio::server {
@@ -107,6 +108,43 @@ TEST_P(EachFlag, IsNamedWhenItsValueIsRefused) {
   EXPECT_NE(error.find(flag.name), std::string::npos) << error;
 }
 
+TEST_P(EachFlag, IsReadFromTheEnvironment) {
+  const Flag& flag = GetParam();
+  const Variable variable(EnvironmentName(flag.name), flag.value);
+  const Parsed parsed = Parse({"--model=/m"});
+  ASSERT_EQ(parsed.result, ParseResult::kRun);
+  EXPECT_EQ(flag.get(parsed.options), flag.read == nullptr ? flag.value : flag.read);
+}
+
+TEST_P(EachFlag, IsNamedWithItsVariableWhenItsValueIsRefused) {
+  const Flag& flag = GetParam();
+  const Variable variable(EnvironmentName(flag.name), flag.bad);
+  ::testing::internal::CaptureStderr();
+  const Parsed parsed = Parse({"--model=/m"});
+  const std::string error = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(parsed.exit_code, 1);
+  EXPECT_NE(error.find(EnvironmentName(flag.name) + ": "), std::string::npos) << error;
+}
+
+TEST_P(EachFlag, IsReadFromAFile) {
+  const Flag& flag = GetParam();
+  const ConfigText file(absl::StrCat(flag.name + 2, " = \"", flag.value, "\"\n"));
+  const Parsed parsed = Parse({"--model=/m", file.flag()});
+  ASSERT_EQ(parsed.result, ParseResult::kRun);
+  EXPECT_EQ(flag.get(parsed.options), flag.read == nullptr ? flag.value : flag.read);
+}
+
+TEST_P(EachFlag, IsNamedWithFileAndLineWhenItsValueIsRefused) {
+  const Flag& flag = GetParam();
+  const ConfigText file(absl::StrCat("\n", flag.name + 2, " = \"", flag.bad, "\"\n"));
+  ::testing::internal::CaptureStderr();
+  const Parsed parsed = Parse({"--model=/m", file.flag()});
+  const std::string error = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(parsed.exit_code, 1);
+  EXPECT_NE(error.find(file.path() + ", line 2: "), std::string::npos) << error;
+  EXPECT_NE(error.find(flag.name), std::string::npos) << error;
+}
+
 TEST_P(EachFlag, HasItsDefaultInTheHelp) {
   const Flag& flag = GetParam();
   const std::string help = Help();
@@ -131,7 +169,7 @@ TEST(Flags, AllAreInTheTable) {
   std::set<std::string> known = {
       "--help",   "--version",  "--model",           "--port-file",
       "--kv-dir", "--log-json", "--document-system", "--use-generation-config",
-      "--lora"};
+      "--lora",   "--config",   "--print-config"};
   for (const Flag& flag : kFlags) known.insert(flag.name);
   const std::string help = Help();
   const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");
@@ -140,6 +178,23 @@ TEST(Flags, AllAreInTheTable) {
     listed.insert((*it)[1]);
   }
   EXPECT_EQ(listed, known);
+}
+
+// Each at another value than its default, printed and read again.
+TEST(Flags, WhatIsPrintedIsReadAgain) {
+  std::vector<std::string> arguments = {"--model=/m", "--print-config"};
+  for (const Flag& flag : kFlags) arguments.push_back(absl::StrCat(flag.name, "=", flag.value));
+  std::vector<const char*> pointers;
+  for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse(pointers).exit_code, 0);
+  const ConfigText file(::testing::internal::GetCapturedStdout());
+  const Parsed parsed = Parse({file.flag()});
+  ASSERT_EQ(parsed.result, ParseResult::kRun);
+  EXPECT_EQ(parsed.options.engine.model_dir, "/m");
+  for (const Flag& flag : kFlags) {
+    EXPECT_EQ(flag.get(parsed.options), flag.read == nullptr ? flag.value : flag.read) << flag.name;
+  }
 }
 
 TEST(Flags, LoraMayBeGivenSeveralTimes) {
