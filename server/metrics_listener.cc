@@ -27,13 +27,21 @@ MHD_Result Answer(MHD_Connection* connection, unsigned code, const std::string& 
   return queued;
 }
 
+MHD_Result AnswerHealth(MHD_Connection* connection, bool good) {
+  return Answer(connection, good ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
+                good ? "ok\n" : "no\n", "text/plain");
+}
+
 MHD_Result Serve(const MetricsListener& listener, MHD_Connection* connection,
                  std::string_view method, std::string_view path) {
   if (method != MHD_HTTP_METHOD_GET) {
     return Answer(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET only\n", "text/plain");
   }
+  if (path == "/healthz") return AnswerHealth(connection, listener.health().live());
+  if (path == "/readyz") return AnswerHealth(connection, listener.health().ready());
   if (path != "/metrics") {
-    return Answer(connection, MHD_HTTP_NOT_FOUND, "see /metrics\n", "text/plain");
+    return Answer(connection, MHD_HTTP_NOT_FOUND, "see /metrics, /healthz and /readyz\n",
+                  "text/plain");
   }
   return Answer(connection, MHD_HTTP_OK, listener.Scrape(), "text/plain; version=0.0.4");
 }
@@ -51,9 +59,10 @@ MHD_Result OnRequest(void* listener, MHD_Connection* connection, const char* pat
 
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
     const std::string& address, const MetricsLimits& limits,
-    std::vector<std::shared_ptr<prometheus::Collectable>> sources) {
+    std::vector<std::shared_ptr<prometheus::Collectable>> sources, HealthAnswers health) {
   FOLIO_ASSIGN_OR_RETURN(Listeners listeners, ListenOn(address, "--metrics-listen"));
-  std::unique_ptr<MetricsListener> listener(new MetricsListener(std::move(sources)));
+  std::unique_ptr<MetricsListener> listener(
+      new MetricsListener(std::move(sources), std::move(health)));
   listener->port_ = listeners.port;
   listener->address_ = listeners.address;
   listener->daemon_ = MHD_start_daemon(

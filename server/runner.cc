@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -76,16 +77,22 @@ struct Runner::State {
     context.on_hang = [this](const std::string& what) {
       spdlog::critical("{}: the process ends", what);
       SetReady(false);
-      server->GetHealthCheckService()->SetServingStatus("liveness", false);
+      SetLive(false);
       context.pump.StopAll(absl::UnavailableError(absl::StrCat(what, ", the server restarts")));
     };
   }
 
-  void SetReady(bool ready) {
+  // grpc.health.v1, and what the metrics port says beside it.
+  void SetLive(bool is_live) {
+    live.store(is_live);
+    server->GetHealthCheckService()->SetServingStatus("liveness", is_live);
+  }
+  void SetReady(bool is_ready) {
+    ready.store(is_ready);
     grpc::HealthCheckServiceInterface* health = server->GetHealthCheckService();
-    health->SetServingStatus("", ready);
-    health->SetServingStatus("readiness", ready);
-    for (const char* service : kServices) health->SetServingStatus(service, ready);
+    health->SetServingStatus("", is_ready);
+    health->SetServingStatus("readiness", is_ready);
+    for (const char* service : kServices) health->SetServingStatus(service, is_ready);
   }
   absl::Status Listen();
   absl::Status StartMetrics();
@@ -97,6 +104,8 @@ struct Runner::State {
 
   const ServerOptions options;
   const EngineFactory factory;
+  std::atomic<bool> live{false};
+  std::atomic<bool> ready{false};
   Metrics metrics;
   std::unique_ptr<Engine> engine;
   ServiceContext context;
@@ -165,7 +174,8 @@ absl::Status Runner::State::StartMetrics() {
   auto started = MetricsListener::Start(
       options.metrics_listen, options.metrics,
       {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
-       Metrics::EdgeCollectable(edge.get())});
+       Metrics::EdgeCollectable(edge.get())},
+      {[this] { return live.load(); }, [this] { return ready.load(); }});
   if (!started.ok()) return started.status();
   metrics_listener = *std::move(started);
   return absl::OkStatus();
@@ -217,7 +227,7 @@ absl::Status Runner::Start() {
   s.server = builder.BuildAndStart();
   if (s.server == nullptr) return absl::UnavailableError("gRPC does not start");
   s.SetReady(false);
-  s.server->GetHealthCheckService()->SetServingStatus("liveness", true);
+  s.SetLive(true);
   if (absl::Status listening = s.Listen(); !listening.ok()) return listening;
   if (absl::Status started = s.StartMetrics(); !started.ok()) return started;
   s.ProbePorts();

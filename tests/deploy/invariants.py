@@ -4,7 +4,7 @@ import re
 
 from manifests import quantity_bytes
 
-HEALTH_SERVICES = {"readiness", "liveness"}
+HEALTH_PATHS = {"/readyz", "/healthz"}
 MARGIN_SECONDS = 15
 MIN_STARTUP_SECONDS = 600
 BUNDLED_MODELS = "/models/"
@@ -67,18 +67,17 @@ def ports_exist(m):
             yield f"{owner} names port {name}, the container has {sorted(ports)}"
 
 
-def probes_ask_the_health_service(m):
-    ports = {p["containerPort"] for p in m.container["ports"]}
+def probes_ask_for_health(m):
     for name in ("startupProbe", "readinessProbe", "livenessProbe"):
-        grpc = m.container.get(name, {}).get("grpc")
-        if not grpc:
-            yield f"{name} is not a gRPC probe"
+        asked = m.container.get(name, {}).get("httpGet")
+        if not asked:
+            yield f"{name} is not an HTTP probe"
             continue
-        if grpc["port"] not in ports:
-            yield f"{name} asks port {grpc['port']}, the container has {sorted(ports)}"
-        wanted = {"livenessProbe": {"liveness"}, "readinessProbe": {"readiness"}}.get(name, HEALTH_SERVICES)
-        if grpc.get("service") not in wanted:
-            yield f"{name} asks service {grpc.get('service')!r}, expected one of {sorted(wanted)}"
+        if asked["port"] != "metrics":
+            yield f"{name} asks port {asked['port']}, health is on the port metrics"
+        wanted = {"livenessProbe": {"/healthz"}, "readinessProbe": {"/readyz"}}.get(name, HEALTH_PATHS)
+        if asked.get("path") not in wanted:
+            yield f"{name} asks {asked.get('path')!r}, expected one of {sorted(wanted)}"
 
 
 def startup_is_patient(m):
@@ -249,7 +248,7 @@ CHECKS = (
     selectors_match_pods,
     names_are_unique,
     ports_exist,
-    probes_ask_the_health_service,
+    probes_ask_for_health,
     startup_is_patient,
     pods_are_confined,
     pods_have_no_api_access,

@@ -80,8 +80,13 @@ TEST(Lifecycle, RefusalsAreRetriedByGrpcItself) {
   EXPECT_GE(server.Metric(loading), 2);
 }
 
+// Of the metrics port.
+bool Says200(const TestServer& server, const std::string& path) {
+  return server.Get(path).find(" 200 OK") != std::string::npos;
+}
+
 TEST(Lifecycle, HealthFollowsTheModelAndTheDrain) {
-  TestServer server({}, TestServer::Model::kNotLoaded);
+  TestServer server(WithMetrics(), TestServer::Model::kNotLoaded);
   const std::vector<std::string> following = {"",
                                               "readiness",
                                               "folio.v1.Inference",
@@ -90,14 +95,19 @@ TEST(Lifecycle, HealthFollowsTheModelAndTheDrain) {
                                               "folio.v1.Control"};
   for (const std::string& service : following) EXPECT_EQ(Health(&server, service), 2) << service;
   EXPECT_EQ(Health(&server, "liveness"), 1);
+  EXPECT_TRUE(Says200(server, "/healthz"));
+  EXPECT_FALSE(Says200(server, "/readyz"));
   server.Load();
   for (const std::string& service : following) EXPECT_EQ(Health(&server, service), 1) << service;
+  EXPECT_TRUE(Says200(server, "/readyz"));
   Generate call(server.channel(), Ask("hello"));
   server.engine().WaitForRequest();
   std::thread drain([&] { server.runner().Drain([] { return false; }); });
   server.engine().WaitForDrain();
   for (const std::string& service : following) EXPECT_EQ(Health(&server, service), 2) << service;
   EXPECT_EQ(Health(&server, "liveness"), 1);
+  EXPECT_TRUE(Says200(server, "/healthz"));
+  EXPECT_FALSE(Says200(server, "/readyz"));
   server.engine().Emit(Completed(1));
   EXPECT_TRUE(call.Finish().ok());
   drain.join();

@@ -64,6 +64,19 @@ TEST_F(MetricsListenerTest, ServesMetricsAndNothingElse) {
   EXPECT_NE(Receive(Send("POST /metrics HTTP/1.0\r\n\r\n")).find("405"), std::string::npos);
 }
 
+TEST_F(MetricsListenerTest, HealthPathsSayWhatTheyAreTold) {
+  bool live = true;
+  bool ready = false;
+  listener_ = *MetricsListener::Start("127.0.0.1:0", {}, {registry_},
+                                      {[&live] { return live; }, [&ready] { return ready; }});
+  EXPECT_NE(Get("/healthz").find(" 200 OK"), std::string::npos);
+  EXPECT_NE(Get("/readyz").find(" 503 "), std::string::npos);
+  live = false;
+  ready = true;
+  EXPECT_NE(Get("/healthz").find(" 503 "), std::string::npos);
+  EXPECT_NE(Get("/readyz").find(" 200 OK"), std::string::npos);
+}
+
 // More of them than an address may have; another address is served at once.
 TEST_F(MetricsListenerTest, HalfSentRequestsHoldNobodyUp) {
   std::vector<Fd> stalled;

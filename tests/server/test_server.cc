@@ -51,14 +51,14 @@ std::shared_ptr<grpc::Channel> TestServer::TcpChannel(int port) const {
       grpc::InsecureChannelCredentials(), arguments);
 }
 
-std::string TestServer::Metrics() const {
+std::string TestServer::Get(const std::string& path) const {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(runner_->metrics_port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
-  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
   EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
   std::string text;
   char buffer[4096];

@@ -48,8 +48,10 @@ class TestServer {
   std::shared_ptr<grpc::Channel> TcpChannel(int port = 0) const;
   // Destroys the server; calls must have been read to their end.
   void Stop() { runner_.reset(); }
-  // What Prometheus would read. REQUIRES: options made by WithMetrics.
-  std::string Metrics() const;
+  // What the metrics port answers. REQUIRES: options made by WithMetrics.
+  std::string Get(const std::string& path) const;
+  // What Prometheus would read.
+  std::string Metrics() const { return Get("/metrics"); }
   // The value of the series with exactly this name and labels, e.g. `folio_x{a="b"}`.
   double Metric(const std::string& series) const;
 
