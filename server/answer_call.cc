@@ -73,6 +73,12 @@ template <typename Wire>
 AnswerCall<Wire>* AnswerCall<Wire>::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
                                           const Incoming<Request>* incoming) {
   std::shared_ptr<AnswerCall> call(new AnswerCall(context, rpc, incoming));
+  const auto cancel = [weak = std::weak_ptr(call)](const absl::Status& status) {
+    const auto running = weak.lock();
+    if (running == nullptr) return;
+    running->context_->pump.Run(running, [&] { running->EndEarly(status); });
+  };
+  call->listed_ = context->calls.Add({Wire::kName, call->client_, "", call->arrived_}, cancel);
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] { call->Begin(); });
@@ -109,6 +115,8 @@ void AnswerCall<Wire>::Note(const Request& request) {
   const v1::GenerateRequest& shared = Wire::Shared(request);
   request_id_ = RequestIdFor(shared.request_id());
   has_document_ = shared.has_document();
+  listed_->SetRequestId(request_id_);
+  listed_->SetDocumentId(shared.document().document_id());
   const v1::ResponseOptions& response = shared.response();
   wants_spans_ = response.evidence_spans() > 0;
   heartbeat_ = std::chrono::milliseconds(response.has_heartbeat_interval_ms()
@@ -232,6 +240,7 @@ grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index
                         deadline_ - std::chrono::system_clock::now());
   }
   answer.strategy = spec.attention.strategy.name;
+  listed_->SetStrategy(answer.strategy);
   answer.metrics = context_->metrics->ForStrategy(answer.strategy);
   v1::GenerateEvent accepted = AcceptedEvent(question);
   if (question.document.has_value()) answer.upload = DocumentUpload::Of(*question.document);
@@ -239,6 +248,8 @@ grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index
   const auto id = context_->engine()->Submit(std::move(spec), context_->pump.SinkFor(target));
   if (!id.ok()) return context_->Refusal(id.status());
   ids_.push_back(*id);
+  listed_->EnterPhase(CallPhase::kQueued, context_->clock());
+  listed_->AddPromptTokens(accepted.accepted().prompt_tokens());
   context_->metrics->OnAccepted(answer.strategy);
   Send(&answer, std::move(accepted));
   return grpc::Status::OK;

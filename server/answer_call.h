@@ -10,6 +10,7 @@
 #include "engine/base/mutex.h"
 #include "folio/v1/inference.pb.h"
 #include "server/answer_wire.h"
+#include "server/call_registry.h"
 #include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/generate_request.h"
@@ -93,6 +94,8 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
   void EndAnswer(Answer* answer, const grpc::Status& status);
   // Holds the requests back while the client does not read, and ends them in the end.
   void CheckReader(SteadyTime now);
+  // Notes the phase of an answer, and with it that of the call.
+  void EnterPhase(Answer* answer, Phase phase, SteadyTime now);
   void SetHeldBack(bool held_back);
   void AbortSlowReader();
   // Of the first that has not ended.
@@ -124,6 +127,7 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
   WriteQueue<typename Wire::Event> writes_;
   ReaderWatch reader_;
   std::shared_ptr<AnswerCall> self_;
+  std::unique_ptr<RunningCall> listed_;
 
   // The pool thread until Accepted is sent, then the pump thread.
   SteadyTime last_event_;

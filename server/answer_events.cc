@@ -26,6 +26,18 @@ v1::Heartbeat::Phase ToProto(Phase phase) {
   return v1::Heartbeat::PHASE_UNSPECIFIED;
 }
 
+CallPhase ToCallPhase(Phase phase) {
+  switch (phase) {
+    case Phase::kQueued:
+      return CallPhase::kQueued;
+    case Phase::kPrefill:
+      return CallPhase::kPrefill;
+    case Phase::kDecode:
+      return CallPhase::kDecode;
+  }
+  return CallPhase::kReading;
+}
+
 }  // namespace
 
 template <typename Wire>
@@ -39,7 +51,7 @@ void AnswerCall<Wire>::HandleOf(size_t index, const Event& event) {
   if (const auto* delta = std::get_if<DeltaEvent>(&event)) {
     OnDelta(answer, *delta, now);
   } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
-    answer->phase = Phase::kPrefill;
+    EnterPhase(answer, Phase::kPrefill, now);
     if (has_document_) {
       answer->document_use = prefill->cached_tokens > 0 ? DocumentUse::kHit : DocumentUse::kMiss;
     }
@@ -66,7 +78,8 @@ void AnswerCall<Wire>::HandleOf(size_t index, const Event& event) {
 
 template <typename Wire>
 void AnswerCall<Wire>::OnDelta(Answer* answer, const DeltaEvent& delta, SteadyTime now) {
-  answer->phase = Phase::kDecode;
+  EnterPhase(answer, Phase::kDecode, now);
+  listed_->AddCompletionTokens(static_cast<int64_t>(delta.tokens.size()));
   answer->metrics->generated_tokens->Increment(static_cast<double>(delta.tokens.size()));
   if (answer->last_token == SteadyTime{}) {
     answer->metrics->first_token_seconds[static_cast<size_t>(answer->document_use)]->Observe(
@@ -97,6 +110,7 @@ template <typename Wire>
 void AnswerCall<Wire>::OnCompleted(Answer* answer, const CompletedEvent& completed,
                                    SteadyTime now) {
   context_->metrics->OnCompleted(completed, Seconds(arrived_, now));
+  listed_->AddCachedTokens(completed.usage.cached_tokens);
   context_->rate.OnFinished(now);
   v1::GenerateEvent out;
   ToProto(completed, &out);
@@ -114,6 +128,13 @@ void AnswerCall<Wire>::OnFailed(Answer* answer, const FailedEvent& failed) {
     if (!end_reason().has_value()) writes_.Push(Wire::Failed(answer->place, status));
   }
   EndAnswer(answer, status);
+}
+
+template <typename Wire>
+void AnswerCall<Wire>::EnterPhase(Answer* answer, Phase phase, SteadyTime now) {
+  if (answer->phase == phase) return;
+  answer->phase = phase;
+  listed_->EnterPhase(ToCallPhase(this->phase()), now);
 }
 
 template <typename Wire>

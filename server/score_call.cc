@@ -7,6 +7,7 @@
 #include "proto/method.h"
 #include "server/client_of.h"
 #include "server/logging.h"
+#include "server/request_id.h"
 #include "server/request_mapping.h"
 
 namespace folio::server {
@@ -28,6 +29,13 @@ bool NeverMerge(const v1::ScoreEvent&, v1::ScoreEvent*) { return false; }
 
 ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc) {
   std::shared_ptr<ScoreCall> call(new ScoreCall(context, rpc));
+  const auto cancel = [weak = std::weak_ptr(call)](const absl::Status& status) {
+    const auto running = weak.lock();
+    if (running == nullptr) return;
+    running->context_->pump.Run(running, [&] { running->End(status); });
+  };
+  call->listed_ = context->calls.Add({"Score", call->client_, "", call->arrived_}, cancel);
+  call->listed_->SetRequestId(call->request_id_);
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -53,6 +61,7 @@ ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
                    },
                .finish =
                    [this](grpc::Status status) {
+                     CatchErrors([&] { SendRequestId(request_id_, rpc_); }).IgnoreError();
                      SendRetryPushback(status, rpc_);
                      Finish(std::move(status));
                    },
@@ -150,6 +159,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   if (absl::IsNotFound(resolved.status())) return NoAdapter(resolved.status());
   if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "header.")});
   header_ = header;
+  listed_->SetStrategy(resolved->strategy.name);
   tokenizer_.emplace(context_->engine()->tokenizer());
   bucket_.set_end(header.bucket_tokens() > 0 ? header.bucket_tokens() : kFirstBucketTokens);
   v1::ScoreEvent accepted;
@@ -162,6 +172,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
       context_->engine()->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
+  listed_->EnterPhase(CallPhase::kPrefill, context_->clock());
   return grpc::Status::OK;
 }
 
@@ -199,6 +210,7 @@ grpc::Status ScoreCall::Append(std::vector<int32_t> tokens) {
   MutexLock lock(&mu_);
   if (id_ == 0) return grpc::Status::OK;  // the stream has failed and said so
   num_waiting_ += static_cast<int64_t>(tokens.size());
+  listed_->AddPromptTokens(static_cast<int64_t>(tokens.size()));
   return ToGrpcStatus(context_->engine()->AppendToScore(id_, std::move(tokens)));
 }
 
@@ -298,9 +310,11 @@ void ScoreCall::Tick(SteadyTime now) {
   if (!done_ && reader_.MustCancel(now)) rpc_->TryCancel();
 }
 
-void ScoreCall::Stop(const absl::Status& status) {
-  writes_.Finish(ToGrpcStatus(status));
-  Abandon(status);
+void ScoreCall::Stop(const absl::Status& status) { End(status); }
+
+void ScoreCall::End(const absl::Status& reason) {
+  writes_.Finish(ToGrpcStatus(reason));
+  Abandon(reason);
 }
 
 void ScoreCall::OnWriteDone(bool ok) {
@@ -313,11 +327,7 @@ void ScoreCall::OnWriteDone(bool ok) {
 }
 
 void ScoreCall::OnCancel() {
-  context_->pump.Run(shared_from_this(), [&] {
-    const absl::Status gone = absl::CancelledError("the client is gone");
-    writes_.Finish(ToGrpcStatus(gone));
-    Abandon(gone);
-  });
+  context_->pump.Run(shared_from_this(), [&] { End(absl::CancelledError("the client is gone")); });
 }
 
 void ScoreCall::OnDone() {

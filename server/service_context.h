@@ -10,6 +10,7 @@
 #include "engine/base/client_shares.h"
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
+#include "server/call_registry.h"
 #include "server/clock.h"
 #include "server/document_upload.h"
 #include "server/document_watches.h"
@@ -96,6 +97,7 @@ class ServiceContext {
   Metrics* const metrics;
   ServiceRate rate;
   StreamCount streams;
+  CallRegistry calls;
   ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
   MemoryBudget memory;
   PromptPool pool;

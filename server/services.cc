@@ -9,6 +9,7 @@
 #include "server/document_calls.h"
 #include "server/estimate_call.h"
 #include "server/methods.h"
+#include "server/operator_calls.h"
 #include "server/request_mapping.h"
 #include "server/score_call.h"
 #include "server/status_mapping.h"
@@ -201,6 +202,10 @@ ControlService::ControlService(ServiceContext* context) {
                      UnaryMethod(context, "GetServerInfo", RunGetServerInfo));
   MarkMethodCallback(IndexOf("folio.v1.Control.ListStrategies"),
                      UnaryMethod(context, "ListStrategies", RunListStrategies));
+  MarkMethodCallback(IndexOf("folio.v1.Control.ListRequests"),
+                     UnaryMethod(context, "ListRequests", RunListRequests));
+  MarkMethodCallback(IndexOf("folio.v1.Control.CancelRequest"),
+                     UnaryMethod(context, "CancelRequest", RunCancelRequest));
 }
 
 }  // namespace folio::server

@@ -28,6 +28,13 @@ bool Merge(const v1::UploadDocumentEvent& from, v1::UploadDocumentEvent* into) {
 
 UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc) {
   std::shared_ptr<UploadCall> call(new UploadCall(context, rpc));
+  const auto cancel = [weak = std::weak_ptr(call)](const absl::Status& status) {
+    const auto running = weak.lock();
+    if (running == nullptr) return;
+    running->context_->pump.Run(running, [&] { running->EndUpload(ToGrpcStatus(status)); });
+  };
+  call->listed_ = context->calls.Add({"UploadDocument", call->client_, "", call->arrived_}, cancel);
+  call->listed_->SetRequestId(call->request_id_);
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -49,6 +56,7 @@ UploadCall::UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc
       writes_({.write = [this](const v1::UploadDocumentEvent* event) { StartWrite(event); },
                .finish =
                    [this](grpc::Status status) {
+                     CatchErrors([&] { SendRequestId(request_id_, rpc_); }).IgnoreError();
                      SendRetryPushback(status, rpc_);
                      Finish(std::move(status));
                    },
@@ -135,6 +143,9 @@ void UploadCall::Handle(Event event) {
 
 void UploadCall::OnProgress(const PrefillEvent& prefill) {
   const SteadyTime now = context_->clock();
+  listed_->EnterPhase(CallPhase::kPrefill, now);
+  listed_->AddPromptTokens(prefill.total_tokens -
+                           std::exchange(num_known_tokens_, prefill.total_tokens));
   const bool whole = prefill.processed_tokens == prefill.total_tokens;
   if (!whole && last_progress_ != SteadyTime{} && now - last_progress_ < kProgressInterval) return;
   last_progress_ = now;

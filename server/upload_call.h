@@ -10,9 +10,11 @@
 
 #include "engine/base/mutex.h"
 #include "folio/v1/documents.pb.h"
+#include "server/call_registry.h"
 #include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/incoming.h"
+#include "server/request_id.h"
 #include "server/service_context.h"
 #include "server/upload_header.h"
 #include "server/write_queue.h"
@@ -87,8 +89,10 @@ class UploadCall final
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const std::string client_;
   const SteadyTime arrived_;
+  const std::string request_id_ = RequestIdFor("");
   WriteQueue<v1::UploadDocumentEvent> writes_;
   std::shared_ptr<UploadCall> self_;
+  std::unique_ptr<RunningCall> listed_;
   // Both owned by the read in flight or by Process.
   Incoming<v1::UploadDocumentRequest> request_;
   MemoryBudget::Share memory_;  // of the request and its tokens
@@ -103,6 +107,7 @@ class UploadCall final
 
   // Pump thread only.
   bool saw_created_ = false;
+  int64_t num_known_tokens_ = 0;
   SteadyTime last_progress_{};
 
   // The next part is read when there is room for the last one.

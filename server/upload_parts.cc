@@ -122,6 +122,8 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec
       subject->document, context_->pump.SinkFor(shared_from_this()));
   if (!followed.ok()) return WhyNotFollowed(*context_, subject->document, followed);
   subject_ = subject;
+  listed_->SetDocumentId(id);
+  listed_->SetStrategy(subject->strategy);
   if (const auto previous = upload.owner.lock()) previous->OnTakenOver();
   upload.owner = weak_from_this();
   v1::UploadDocumentEvent event;

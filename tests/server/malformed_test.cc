@@ -76,7 +76,7 @@ void ExpectMalformed(const grpc::Status& status, const std::string& type) {
 TEST(Malformed, EveryMethodSaysSoAndCountsIt) {
   TestServer server(WithMetrics());
   const auto channel = server.TcpChannel();
-  ASSERT_EQ(AllMethods().size(), 15u);
+  ASSERT_EQ(AllMethods().size(), 17u);
   for (const MethodDescriptor* method : AllMethods()) {
     SCOPED_TRACE(method->full_name());
     RawCall call(channel, absl::StrCat("/", method->service()->full_name(), "/", method->name()));
