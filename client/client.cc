@@ -310,4 +310,26 @@ absl::StatusOr<v1::ListStrategiesResponse> Client::ListStrategies(const CallOpti
   return list;
 }
 
+absl::StatusOr<v1::ListRequestsResponse> Client::ListRequests(uint32_t max_requests,
+                                                              const CallOptions& options) {
+  v1::ListRequestsRequest request;
+  request.set_max_requests(max_requests);
+  v1::ListRequestsResponse list;
+  const absl::Status status =
+      CallUnary(*stubs_->control, &Stubs::Control::ListRequests, options, request, &list);
+  if (!status.ok()) return status;
+  return list;
+}
+
+absl::StatusOr<uint32_t> Client::CancelRequest(const std::string& request_id,
+                                               const CallOptions& options) {
+  v1::CancelRequestRequest request;
+  request.set_request_id(request_id);
+  v1::CancelRequestResponse response;
+  const absl::Status status =
+      CallUnary(*stubs_->control, &Stubs::Control::CancelRequest, options, request, &response);
+  if (!status.ok()) return status;
+  return response.num_cancelled();
+}
+
 }  // namespace folio::client

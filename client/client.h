@@ -113,6 +113,13 @@ class Client {
   absl::StatusOr<v1::ServerInfo> GetServerInfo(const CallOptions& options = {});
   absl::StatusOr<v1::ListStrategiesResponse> ListStrategies(const CallOptions& options = {});
 
+  // Calls that run, for operators: the oldest ones, at most 1000, and how many there are.
+  absl::StatusOr<v1::ListRequestsResponse> ListRequests(uint32_t max_requests,
+                                                        const CallOptions& options = {});
+  // Ends those with this id, and returns how many these were. Errors: NOT_FOUND.
+  absl::StatusOr<uint32_t> CancelRequest(const std::string& request_id,
+                                         const CallOptions& options = {});
+
  private:
   struct Stubs;
   const std::unique_ptr<Stubs> stubs_;

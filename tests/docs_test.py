@@ -17,7 +17,7 @@ METHODS = ROOT / "docs/methods.md"
 CODE = (".h", ".cc", ".cu", ".py", ".proto")
 # Programs of ours whose flags documents name, with what makes them list their flags.
 EVALUATIONS = ("passkey", "needle", "kv-retrieval", "perplexity", "coverage")
-COMMANDS = ["ask", "docs", "docs update", "estimate", "info", "plan", "score", "strategies", "tokenize", "upload",
+COMMANDS = ["ask", "cancel", "docs", "docs update", "estimate", "info", "plan", "requests", "score", "strategies", "tokenize", "upload",
             *(f"eval {e}" for e in EVALUATIONS)]
 PROGRAMS = {"folio": ["--help", *(f"{command} --help" for command in COMMANDS)], "folio-server": ["--help"],
             "folio-loadtest": ["--help"], "folio-bench": ["--helpfull"], "folio-device-bench": ["--helpfull"],

@@ -33,11 +33,11 @@ ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
       ->envname("FOLIO_SERVER")
       ->capture_default_str();
   app.add_flag("--json", invocation.json, "Write JSON lines to stdout, nothing else");
-  const std::vector<Command> commands = {AddUploadCommand(app),     AddAskCommand(app),
-                                         AddDocsCommand(app),       AddInfoCommand(app),
-                                         AddStrategiesCommand(app), AddScoreCommand(app),
-                                         AddPlanCommand(app),       AddTokenizeCommand(app),
-                                         AddEvalCommand(app),       AddEstimateCommand(app)};
+  const std::vector<Command> commands = {
+      AddUploadCommand(app),   AddAskCommand(app),        AddDocsCommand(app),
+      AddInfoCommand(app),     AddStrategiesCommand(app), AddScoreCommand(app),
+      AddPlanCommand(app),     AddTokenizeCommand(app),   AddEvalCommand(app),
+      AddEstimateCommand(app), AddRequestsCommand(app),   AddCancelCommand(app)};
 
   // CLI11 reads its arguments from the back.
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());

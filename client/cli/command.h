@@ -35,11 +35,13 @@ struct Command {
 };
 
 Command AddAskCommand(CLI::App& root);
+Command AddCancelCommand(CLI::App& root);
 Command AddDocsCommand(CLI::App& root);
 Command AddEstimateCommand(CLI::App& root);
 Command AddEvalCommand(CLI::App& root);
 Command AddInfoCommand(CLI::App& root);
 Command AddPlanCommand(CLI::App& root);
+Command AddRequestsCommand(CLI::App& root);
 Command AddScoreCommand(CLI::App& root);
 Command AddStrategiesCommand(CLI::App& root);
 Command AddTokenizeCommand(CLI::App& root);

@@ -53,6 +53,31 @@ TEST(Cli, PlanTellsTheWindowOfACheckpointAndTakesSizesWithUnits) {
   EXPECT_EQ(nlohmann::json::parse(json.out)["plan"]["sliding_window"], 128);
 }
 
+TEST(Cli, RequestsListsWhatRuns) {
+  FakeServer server;
+  const CliRun run = RunFolio(server, {"requests"});
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("req-1"));
+  EXPECT_THAT(run.out, ::testing::ContainsRegex(
+                           "req-4 +Generate +DECODE +5.0s +900 +17 +full +10.0.0.7 +book\n"));
+  EXPECT_THAT(run.out, HasSubstr("1 more\n"));
+  const CliRun two = RunFolio(server, {"requests", "--max", "2"});
+  EXPECT_THAT(two.out, ::testing::Not(HasSubstr("req-3")));
+  EXPECT_THAT(two.out, HasSubstr("3 more\n"));
+  const CliRun json = RunFolio(server, {"--json", "requests", "--max=1"});
+  EXPECT_EQ(nlohmann::json::parse(json.out)["phase"], "PHASE_READING");
+}
+
+TEST(Cli, CancelSaysHowManyCallsItEnded) {
+  FakeServer server;
+  const CliRun run = RunFolio(server, {"cancel", "req-2"});
+  EXPECT_EQ(run.code, kExitOk) << run.err;
+  EXPECT_EQ(run.out, "1 cancelled\n");
+  EXPECT_EQ(RunFolio(server, {"--json", "cancel", "req-2"}).out, "{\"num_cancelled\":1}\n");
+  EXPECT_EQ(RunFolio(server, {"cancel", "req-9"}).code, kExitNotFound);
+  EXPECT_EQ(RunFolio(server, {"cancel"}).code, kExitUsage);
+}
+
 TEST(Cli, UploadPrintsTheId) {
   FakeServer server;
   const ScratchDir dir;

@@ -388,6 +388,34 @@ grpc::Status FakeServer::Tokenize(grpc::ServerContext*, const v1::TokenizeReques
   return grpc::Status::OK;
 }
 
+grpc::Status FakeServer::ListRequests(grpc::ServerContext*, const v1::ListRequestsRequest* request,
+                                      v1::ListRequestsResponse* response) {
+  for (int phase = v1::RequestInfo::PHASE_READING; phase <= v1::RequestInfo::PHASE_DECODE;
+       ++phase) {
+    if (request->max_requests() > 0 && phase > static_cast<int>(request->max_requests())) break;
+    v1::RequestInfo* info = response->add_requests();
+    info->set_request_id("req-" + std::to_string(phase));
+    info->set_method("Generate");
+    info->set_client("10.0.0.7");
+    info->set_document_id(phase == v1::RequestInfo::PHASE_DECODE ? "book" : "");
+    info->set_strategy("full");
+    info->set_phase(static_cast<v1::RequestInfo::Phase>(phase));
+    info->set_age_seconds(1.25 * phase);
+    info->set_prompt_tokens(900);
+    info->set_completion_tokens(17);
+  }
+  response->set_total(5);
+  return grpc::Status::OK;
+}
+
+grpc::Status FakeServer::CancelRequest(grpc::ServerContext*,
+                                       const v1::CancelRequestRequest* request,
+                                       v1::CancelRequestResponse* response) {
+  if (request->request_id() != "req-2") return {grpc::StatusCode::NOT_FOUND, "no such request"};
+  response->set_num_cancelled(1);
+  return grpc::Status::OK;
+}
+
 grpc::Status FakeServer::GetServerInfo(grpc::ServerContext*, const v1::GetServerInfoRequest*,
                                        v1::ServerInfo* response) {
   *response = info;

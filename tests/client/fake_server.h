@@ -82,6 +82,11 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
 
   grpc::Status Tokenize(grpc::ServerContext* context, const v1::TokenizeRequest* request,
                         v1::TokenizeResponse* response) override;
+  // A call in each phase, and one more than are listed. Cancels "req-2" alone.
+  grpc::Status ListRequests(grpc::ServerContext* context, const v1::ListRequestsRequest* request,
+                            v1::ListRequestsResponse* response) override;
+  grpc::Status CancelRequest(grpc::ServerContext* context, const v1::CancelRequestRequest* request,
+                             v1::CancelRequestResponse* response) override;
   grpc::Status GetServerInfo(grpc::ServerContext* context, const v1::GetServerInfoRequest* request,
                              v1::ServerInfo* response) override;
   void AddRoute(const char* method, const grpc::ServerContextBase& context);
