@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "server/client_of.h"
-#include "server/logging.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
 #include "server/sampling_mapping.h"
@@ -15,10 +14,6 @@ namespace folio::server {
 namespace {
 
 constexpr uint32_t kDefaultHeartbeatMs = 5000;
-
-double Seconds(SteadyTime from, SteadyTime to) {
-  return std::chrono::duration<double>(to - from).count();
-}
 
 // max: there is none. gRPC's can be further away than std::chrono counts, in nanoseconds to the
 // year 2262, and its own conversion overflows then.
@@ -78,7 +73,9 @@ AnswerCall<Wire>* AnswerCall<Wire>::Start(ServiceContext* context, grpc::Callbac
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndEarly(status); });
   };
-  call->listed_ = context->calls.Add({Wire::kName, call->client_, "", call->arrived_}, cancel);
+  call->listed_ = context->calls.Add(
+      {Wire::kName, call->client_, "", call->arrived_, context->TraceOf(*rpc)}, cancel);
+  call->listed_->SetRequestId(call->request_id_);
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] { call->Begin(); });
@@ -102,8 +99,7 @@ AnswerCall<Wire>::AnswerCall(ServiceContext* context, grpc::CallbackServerContex
                    },
                .finish =
                    [this](grpc::Status status) {
-                     CatchErrors([&] { SendRequestId(request_id_, rpc_); }).IgnoreError();
-                     SendRetryPushback(status, rpc_);
+                     end_ = SendTrailers(status, *listed_, rpc_);
                      this->Finish(std::move(status));
                    },
                .merge = Wire::Merge}),
@@ -312,12 +308,7 @@ void AnswerCall<Wire>::OnDone() {
     MutexLock lock(&mu_);
     done_ = true;
   }
-  CatchErrors([&] {
-    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-    context_->metrics->OnRpc(Wire::kName, code);
-    LogRpc({Wire::kName, code, request_id_, answers_.empty() ? "" : answers_[0].strategy,
-            Seconds(arrived_, context_->clock())});
-  }).IgnoreError();
+  CatchErrors([&] { KeepRecord(*listed_, end_, context_); }).IgnoreError();
   context_->pump.Unregister(self_);
   std::shared_ptr<AnswerCall> last = std::move(self_);
   last->context_->streams.Remove();

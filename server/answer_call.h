@@ -10,6 +10,7 @@
 #include "engine/base/mutex.h"
 #include "folio/v1/inference.pb.h"
 #include "server/answer_wire.h"
+#include "server/call_end.h"
 #include "server/call_registry.h"
 #include "server/document_upload.h"
 #include "server/event_pump.h"
@@ -128,6 +129,7 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
   ReaderWatch reader_;
   std::shared_ptr<AnswerCall> self_;
   std::unique_ptr<RunningCall> listed_;
+  CallEnd end_;  // written when the stream is finished, read by OnDone
 
   // The pool thread until Accepted is sent, then the pump thread.
   SteadyTime last_event_;

@@ -58,16 +58,18 @@ SteadyTime RunningCall::BeganAt(CallPhase phase) const {
   return SteadyTime(SteadyTime::duration(count));
 }
 
-double RunningCall::SecondsIn(CallPhase phase, SteadyTime end) const {
+std::optional<RunningCall::Time> RunningCall::TimeOf(CallPhase phase, SteadyTime now) const {
   const SteadyTime began = BeganAt(phase);
-  if (began == SteadyTime{}) return 0;
+  if (began == SteadyTime{}) return std::nullopt;
   for (const CallPhase later : kPhases) {
-    if (later > phase && BeganAt(later) != SteadyTime{}) {
-      end = BeganAt(later);
-      break;
-    }
+    if (later > phase && BeganAt(later) != SteadyTime{}) return Time{began, BeganAt(later)};
   }
-  return std::chrono::duration<double>(end - began).count();
+  return Time{began, now};
+}
+
+double RunningCall::SecondsIn(CallPhase phase, SteadyTime now) const {
+  const auto time = TimeOf(phase, now);
+  return time.has_value() ? std::chrono::duration<double>(time->end - time->begin).count() : 0;
 }
 
 RunningCall::Tokens RunningCall::tokens() const {

@@ -7,12 +7,14 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
 #include "server/clock.h"
+#include "server/trace_context.h"
 
 namespace folio::server {
 
@@ -32,6 +34,7 @@ class RunningCall {
     std::string client;
     std::string tenant;
     SteadyTime arrived{};
+    TraceContext trace = {};
   };
   // What the request says; empty until it is read.
   struct Subject {
@@ -60,9 +63,15 @@ class RunningCall {
   // each is kept.
   void EnterPhase(CallPhase phase, SteadyTime now);
   CallPhase phase() const { return phase_.load(std::memory_order_relaxed); }
-  // Seconds from the first time of `phase` to that of the next one that came, or to `end`; 0 for
-  // one that never came.
-  double SecondsIn(CallPhase phase, SteadyTime end) const;
+  struct Time {
+    SteadyTime begin{};
+    SteadyTime end{};
+  };
+  // From the first time of `phase` to that of the next one that came, or to `now`; nullopt: it
+  // never came.
+  std::optional<Time> TimeOf(CallPhase phase, SteadyTime now) const;
+  // The same in seconds, or 0.
+  double SecondsIn(CallPhase phase, SteadyTime now) const;
 
   void AddPromptTokens(int64_t count) { Add(&prompt_tokens_, count); }
   void AddCachedTokens(int64_t count) { Add(&cached_tokens_, count); }

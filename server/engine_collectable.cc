@@ -10,6 +10,7 @@
 #include "server/edge/edge.h"
 #include "server/logging.h"
 #include "server/metrics.h"
+#include "server/span_exporter.h"
 
 namespace folio::server {
 namespace {
@@ -214,6 +215,11 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   Gauge("folio_engine_busy", "1 while the engine has work.", stats.busy ? 1 : 0);
   families.push_back(Family("folio_engine_steps_total", "Engine steps.", MetricType::Counter));
   Add(&families.back(), static_cast<double>(stats.steps));
+  families.push_back(Family("folio_engine_step_tokens_total",
+                            "Tokens in engine steps: of prompts, or one of each running answer.",
+                            MetricType::Counter));
+  Add(&families.back(), static_cast<double>(stats.prefill_tokens), {{"kind", "prefill"}});
+  Add(&families.back(), static_cast<double>(stats.decode_tokens), {{"kind", "decode"}});
   families.push_back(
       Family("folio_nonfinite_logits_total",
              "Requests that failed because the model gave logits that are not finite.",
@@ -248,7 +254,29 @@ class EdgeGauges final : public prometheus::Collectable {
   const Edge* const edge_;
 };
 
+class SpanCounters final : public prometheus::Collectable {
+ public:
+  explicit SpanCounters(const SpanExporter* spans) : spans_(spans) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    if (spans_ == nullptr) return {};
+    MetricFamily family =
+        Family("folio_spans_total", "Spans that the collector took, or that were dropped.",
+               MetricType::Counter);
+    Add(&family, static_cast<double>(spans_->num_exported()), {{"result", "exported"}});
+    Add(&family, static_cast<double>(spans_->num_dropped()), {{"result", "dropped"}});
+    return {family};
+  }
+
+ private:
+  const SpanExporter* const spans_;
+};
+
 }  // namespace
+
+std::shared_ptr<prometheus::Collectable> Metrics::SpanCollectable(const SpanExporter* spans) {
+  return std::make_shared<SpanCounters>(spans);
+}
 
 std::shared_ptr<prometheus::Collectable> Metrics::EdgeCollectable(const Edge* edge) {
   return std::make_shared<EdgeGauges>(edge);

@@ -19,18 +19,38 @@ namespace folio::server {
 namespace {
 
 constexpr char kTextLine[] = "[%Y-%m-%d %H:%M:%S.%e] [%l] %*";
-constexpr char kJsonLine[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l","message":"%*"})";
+constexpr char kJsonLine[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%e%z","level":"%l",%*})";
+// The logger of finished RPCs: its messages are members of a JSON object already, where lines are.
+constexpr char kRpcLogger[] = "rpc";
 
-// %* in a pattern: the message escaped, and as the inside of a JSON string where asked.
+// The inside of a JSON string.
+void AppendJson(std::string_view text, std::string* out) {
+  for (const char c : EscapeLogText(text)) {
+    if (c == '"' || c == '\\') out->push_back('\\');
+    out->push_back(c);
+  }
+}
+
+// %* in a pattern: the message escaped; in JSON as a member, or members as they are.
 class EscapedMessage final : public spdlog::custom_flag_formatter {
  public:
   explicit EscapedMessage(bool json) : json_(json) {}
   void format(const spdlog::details::log_msg& message, const std::tm&,
               spdlog::memory_buf_t& out) override {
-    for (const char c : EscapeLogText({message.payload.data(), message.payload.size()})) {
-      if (json_ && (c == '"' || c == '\\')) out.push_back('\\');
-      out.push_back(c);
+    const std::string_view payload(message.payload.data(), message.payload.size());
+    const bool members =
+        std::string_view(message.logger_name.data(), message.logger_name.size()) == kRpcLogger;
+    std::string text;
+    if (!json_) {
+      text = EscapeLogText(payload);
+    } else if (members) {
+      text = payload;
+    } else {
+      text = "\"message\":\"";
+      AppendJson(payload, &text);
+      text += '"';
     }
+    out.append(text.data(), text.data() + text.size());
   }
   std::unique_ptr<custom_flag_formatter> clone() const override {
     return std::make_unique<EscapedMessage>(json_);
@@ -41,8 +61,11 @@ class EscapedMessage final : public spdlog::custom_flag_formatter {
 };
 
 struct Log {
+  explicit Log(bool is_json) : json(is_json) {}
+  const bool json;
   const std::shared_ptr<LogSink> sink = std::make_shared<LogSink>(STDOUT_FILENO);
   const std::shared_ptr<spdlog::logger> logger = std::make_shared<spdlog::logger>("", sink);
+  const std::shared_ptr<spdlog::logger> rpcs = std::make_shared<spdlog::logger>(kRpcLogger, sink);
 };
 
 // Set once and never destroyed: threads of gRPC may write lines while the process ends.
@@ -70,6 +93,44 @@ bool IsControl(std::string_view character) {
   return first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
 }
 
+// name=value name=value, or members of a JSON object.
+class RpcLine {
+ public:
+  explicit RpcLine(bool json) : json_(json) {}
+
+  // Our own words.
+  void Add(const char* name, const std::string& value) {
+    if (!value.empty()) AddValue(name, json_ ? absl::StrCat("\"", value, "\"") : value);
+  }
+  void Add(const char* name, int64_t value) { AddValue(name, absl::StrCat(value)); }
+  void Add(const char* name, double value) { AddValue(name, absl::StrFormat("%.3f", value)); }
+  // What clients write.
+  void AddQuoted(const char* name, const std::string& value) {
+    if (value.empty()) return;
+    std::string inside;
+    if (json_) {
+      AppendJson(value, &inside);
+    } else {
+      inside = absl::Utf8SafeCHexEscape(value);
+    }
+    AddValue(name, absl::StrCat("\"", inside, "\""));
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  void AddValue(const char* name, const std::string& value) {
+    if (!text_.empty()) text_ += json_ ? ',' : ' ';
+    if (json_) {
+      absl::StrAppend(&text_, "\"", name, "\":", value);
+    } else {
+      absl::StrAppend(&text_, name, "=", value);
+    }
+  }
+
+  const bool json_;
+  std::string text_;
+};
+
 }  // namespace
 
 std::string EscapeLogText(std::string_view text) {
@@ -90,12 +151,13 @@ std::string EscapeLogText(std::string_view text) {
 }
 
 void SetUpLogging(const std::string& level, bool json) {
-  const Log* const log = new Log;
+  const Log* const log = new Log(json);
   the_log.store(log);
   auto formatter = std::make_unique<spdlog::pattern_formatter>();
   formatter->add_flag<EscapedMessage>('*', json).set_pattern(json ? kJsonLine : kTextLine);
   spdlog::set_default_logger(log->logger);
   spdlog::set_level(spdlog::level::from_str(level));
+  log->rpcs->set_level(spdlog::level::from_str(level));
   spdlog::set_formatter(std::move(formatter));
   gpr_set_log_function(LogGrpc);
   google::protobuf::SetLogHandler(LogProtobuf);
@@ -108,12 +170,28 @@ int64_t DroppedLogLines() {
 
 void LogRpc(const RpcRecord& record) {
   if (!spdlog::should_log(spdlog::level::info)) return;
-  std::string details;
-  if (!record.id.empty()) {
-    absl::StrAppend(&details, " id=\"", absl::Utf8SafeCHexEscape(record.id), "\"");
+  const Log* const log = the_log.load();
+  RpcLine line(log != nullptr && log->json);
+  line.Add("method", record.method);
+  line.Add("code", record.code);
+  line.Add("reason", record.reason);
+  line.AddQuoted("request_id", record.request_id);
+  line.AddQuoted("tenant", record.tenant);
+  line.AddQuoted("document_id", record.document_id);
+  line.Add("strategy", record.strategy);
+  line.Add("trace_id", record.trace_id);
+  if (record.work.has_value()) {
+    line.Add("prompt_tokens", record.work->prompt_tokens);
+    line.Add("cached_tokens", record.work->cached_tokens);
+    line.Add("completion_tokens", record.work->completion_tokens);
+    line.Add("queue_seconds", record.work->queue_seconds);
+    line.Add("prefill_seconds", record.work->prefill_seconds);
+    line.Add("decode_seconds", record.work->decode_seconds);
   }
-  if (!record.strategy.empty()) absl::StrAppend(&details, " strategy=", record.strategy);
-  spdlog::info("{} code={}{} seconds={:.3f}", record.method, record.code, details, record.seconds);
+  line.Add("seconds", record.seconds);
+  // No format string: clients write parts of it.
+  (log == nullptr ? *spdlog::default_logger_raw() : *log->rpcs)
+      .log(spdlog::level::info, line.text());
 }
 
 }  // namespace folio::server

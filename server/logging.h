@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -18,17 +19,31 @@ int64_t DroppedLogLines();
 // terminal.
 std::string EscapeLogText(std::string_view text);
 
-// What the log keeps of a finished RPC.
+// What the log keeps of a finished RPC. What is empty is left out. Ids may hold any bytes.
 struct RpcRecord {
+  // Of calls that the engine works for.
+  struct Work {
+    int64_t prompt_tokens = 0;
+    int64_t cached_tokens = 0;
+    int64_t completion_tokens = 0;
+    double queue_seconds = 0;
+    double prefill_seconds = 0;
+    double decode_seconds = 0;
+  };
   const char* method = "";
   const char* code = "";
-  // Request or document id as the client sent it; may hold any bytes.
-  std::string id;
-  std::string strategy;
+  std::string reason = {};  // google.rpc.ErrorInfo.reason
+  std::string request_id = {};
+  std::string tenant = {};
+  std::string document_id = {};
+  std::string strategy = {};
+  std::string trace_id = {};
   double seconds = 0;
+  std::optional<Work> work = {};
 };
 
-// One line per RPC. The id is quoted: a client cannot write fields of its own.
+// One line per RPC: text with name=value, what clients write in quotes, so that they cannot write
+// fields of their own; or with `json` each a member of the line's object.
 void LogRpc(const RpcRecord& record);
 
 }  // namespace folio::server

@@ -2,6 +2,9 @@
 
 #include <prometheus/gauge.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "server/version.h"
 
 namespace folio::server {
@@ -14,6 +17,10 @@ constexpr char kRejected[] = "folio_requests_rejected_total";
 constexpr char kRejectedHelp[] = "Requests that the server refused for lack of room or readiness.";
 constexpr char kFinished[] = "folio_request_success_total";
 constexpr char kFinishedHelp[] = "Requests that ran, by how they ended.";
+constexpr char kFaults[] = "folio_server_faults_total";
+constexpr char kFaultsHelp[] = "RPCs that ended with a status that is no client's fault.";
+// The codes of those.
+constexpr const char* kFaultCodes[] = {"INTERNAL", "UNKNOWN", "DATA_LOSS"};
 constexpr char kCancelled[] = "folio_request_cancellations_total";
 constexpr char kCancelledHelp[] = "Requests that the client gave up or whose deadline passed.";
 
@@ -74,6 +81,7 @@ void Metrics::CreateKnownSeries() {
   for (const char* reason : {"stop", "length", "abort", "deadline", "error"}) {
     Counter(kFinished, kFinishedHelp, {{"finished_reason", reason}});
   }
+  for (const char* code : kFaultCodes) Counter(kFaults, kFaultsHelp, {{"grpc_code", code}});
   for (const char* phase : {"tokenise", "queue", "prefill", "decode"}) {
     Counter(kCancelled, kCancelledHelp, {{"phase", phase}});
   }
@@ -141,7 +149,7 @@ void Metrics::OnCompleted(const CompletedEvent& completed, double e2e_seconds) {
   Counter(kFinished, kFinishedHelp, {{"finished_reason", reason}}).Increment();
   Histogram("folio_e2e_request_latency_seconds", "From arrival to the last token.", {}, kRequest)
       .Observe(e2e_seconds);
-  Histogram("folio_request_queue_time_seconds", "Waiting for admission.", {}, kRequest)
+  Histogram("folio_request_queue_time_seconds", "Waiting for admission.", {}, kFirstToken)
       .Observe(timings.queue_seconds);
   Histogram("folio_request_prefill_time_seconds", "From admission to the first token.", {},
             kRequest)
@@ -182,6 +190,9 @@ void Metrics::OnRpc(const std::string& method, const std::string& code) {
   Counter("folio_grpc_server_handled_total", "Finished RPCs.",
           {{"grpc_method", method}, {"grpc_code", code}})
       .Increment();
+  const bool fault =
+      std::find(std::begin(kFaultCodes), std::end(kFaultCodes), code) != std::end(kFaultCodes);
+  if (fault) Counter(kFaults, kFaultsHelp, {{"grpc_code", code}}).Increment();
 }
 
 }  // namespace folio::server

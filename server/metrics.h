@@ -18,6 +18,7 @@
 namespace folio::server {
 
 class Edge;
+class SpanExporter;
 
 // Whether a document's keys and values were there when it was asked.
 enum class DocumentUse { kNone, kHit, kMiss };
@@ -44,6 +45,9 @@ class Metrics {
 
   // And of the listener, which outlives it.
   static std::shared_ptr<prometheus::Collectable> EdgeCollectable(const Edge* edge);
+
+  // And of the exporter of spans, which outlives it; may be null.
+  static std::shared_ptr<prometheus::Collectable> SpanCollectable(const SpanExporter* spans);
 
   // Lives as long as the metrics.
   const StrategyMetrics* ForStrategy(const std::string& strategy);

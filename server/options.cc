@@ -152,6 +152,10 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
   app->add_option("--step-timeout-seconds", options->step_timeout_seconds,
                   "A step that lasts longer ends the server; 0: 120 on a GPU, 600 on a CPU")
       ->check(kCount);
+  app->add_option("--otlp-endpoint", options->otlp_endpoint,
+                  "OpenTelemetry collector that the spans of calls are sent to, by OTLP over gRPC "
+                  "without TLS, or off")
+      ->check(CLI::IsMember({"off"}) | kAddress);
   app->add_option("--log-level", options->log_level, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app->add_flag("--log-json", options->log_json, "One JSON object per log line");

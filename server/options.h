@@ -33,6 +33,7 @@ struct ServerOptions {
   // Called once when that happens, after streams were told: the process should end at once, as the
   // engine thread cannot be joined.
   std::function<void()> on_stall;
+  std::string otlp_endpoint = "off";  // where spans are sent
   std::string log_level = "info";
   bool log_json = false;
 };

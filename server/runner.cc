@@ -174,7 +174,7 @@ absl::Status Runner::State::StartMetrics() {
   auto started = MetricsListener::Start(
       options.metrics_listen, options.metrics,
       {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
-       Metrics::EdgeCollectable(edge.get())},
+       Metrics::EdgeCollectable(edge.get()), Metrics::SpanCollectable(context.spans.get())},
       {[this] { return live.load(); }, [this] { return ready.load(); }});
   if (!started.ok()) return started.status();
   metrics_listener = *std::move(started);

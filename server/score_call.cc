@@ -4,9 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
-#include "proto/method.h"
 #include "server/client_of.h"
-#include "server/logging.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
 
@@ -19,10 +17,6 @@ constexpr int64_t kMaxWaitingTokens = 8192;
 // The first bucket where they double.
 constexpr uint64_t kFirstBucketTokens = 256;
 
-double Seconds(SteadyTime from, SteadyTime to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
 bool NeverMerge(const v1::ScoreEvent&, v1::ScoreEvent*) { return false; }
 
 }  // namespace
@@ -34,8 +28,9 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->End(status); });
   };
-  call->listed_ = context->calls.Add({"Score", call->client_, "", call->arrived_}, cancel);
-  call->listed_->SetRequestId(call->request_id_);
+  call->listed_ = context->calls.Add(
+      {"Score", call->client_, "", call->arrived_, context->TraceOf(*rpc)}, cancel);
+  call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -61,8 +56,7 @@ ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
                    },
                .finish =
                    [this](grpc::Status status) {
-                     CatchErrors([&] { SendRequestId(request_id_, rpc_); }).IgnoreError();
-                     SendRetryPushback(status, rpc_);
+                     end_ = SendTrailers(status, *listed_, rpc_);
                      Finish(std::move(status));
                    },
                .merge = NeverMerge}),
@@ -336,12 +330,7 @@ void ScoreCall::OnDone() {
     done_ = true;
     memory_ = {};
   }
-  CatchErrors([&] {
-    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-    context_->metrics->OnRpc("Score", code);
-    const std::string strategy = v1::ReadMethod(header_.strategy()).name;
-    LogRpc({"Score", code, "", strategy, Seconds(arrived_, context_->clock())});
-  }).IgnoreError();
+  CatchErrors([&] { KeepRecord(*listed_, end_, context_); }).IgnoreError();
   context_->pump.Unregister(self_);
   std::shared_ptr<ScoreCall> last = std::move(self_);
   last->context_->streams.Remove();

@@ -10,11 +10,11 @@
 #include "engine/runtime/engine.h"
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "folio/v1/inference.pb.h"
+#include "server/call_end.h"
 #include "server/call_registry.h"
 #include "server/event_pump.h"
 #include "server/incoming.h"
 #include "server/reader_watch.h"
-#include "server/request_id.h"
 #include "server/service_context.h"
 #include "server/write_queue.h"
 
@@ -76,11 +76,11 @@ class ScoreCall final : public grpc::ServerBidiReactor<Incoming<v1::ScoreRequest
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const std::string client_;
   const SteadyTime arrived_;
-  const std::string request_id_ = RequestIdFor("");
   WriteQueue<v1::ScoreEvent> writes_;
   ReaderWatch reader_;
   std::shared_ptr<ScoreCall> self_;
   std::unique_ptr<RunningCall> listed_;
+  CallEnd end_;                         // written when the stream is finished, read by OnDone
   Incoming<v1::ScoreRequest> request_;  // owned by the read in flight or by Process
 
   // Prompt pool threads, one after the other.

@@ -52,6 +52,8 @@ ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
       options(o),
       clock(std::move(c)),
       metrics(m),
+      spans(options.otlp_endpoint == "off" ? nullptr
+                                           : std::make_unique<SpanExporter>(options.otlp_endpoint)),
       memory(options.requests.max_memory_bytes),
       pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {
   pump_beat_.Beat();  // the first: a pump that never begins is noticed, too

@@ -24,7 +24,9 @@
 #include "server/prompt_pool.h"
 #include "server/self_probe.h"
 #include "server/service_rate.h"
+#include "server/span_exporter.h"
 #include "server/status_mapping.h"
+#include "server/trace_context.h"
 
 namespace folio::server {
 
@@ -89,6 +91,10 @@ class ServiceContext {
   // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
   grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);
   DocumentUpload::Surroundings ForUploads(const Tokenizer& tokenizer);
+  // The trace that a call belongs to.
+  TraceContext TraceOf(const grpc::CallbackServerContext& rpc) const {
+    return server::TraceOf(rpc, /*begin=*/spans != nullptr);
+  }
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;
 
@@ -98,6 +104,7 @@ class ServiceContext {
   ServiceRate rate;
   StreamCount streams;
   CallRegistry calls;
+  const std::unique_ptr<SpanExporter> spans;  // null: none are wanted
   ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
   MemoryBudget memory;
   PromptPool pool;

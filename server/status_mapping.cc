@@ -82,6 +82,16 @@ void SendRetryPushback(const grpc::Status& status, grpc::CallbackServerContext* 
   }).IgnoreError();
 }
 
+std::string ReasonOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (!details.ParseFromString(status.error_details())) return "";
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::ErrorInfo info;
+    if (detail.UnpackTo(&info)) return info.reason();
+  }
+  return "";
+}
+
 grpc::Status NoDocument(const std::string& id) {
   return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document ", Quoted(id))),
                       {"DOCUMENT_NOT_FOUND", {{"document_id", id}}, {}});

@@ -58,6 +58,9 @@ grpc::Status BadField(const std::string& field, const std::string& description);
 // The status with `prefix` in front of its message, in its details, too.
 grpc::Status WithPrefix(const std::string& prefix, const grpc::Status& status);
 
+// ErrorInfo.reason of a status that ToGrpcStatus has made; empty: none.
+std::string ReasonOf(const grpc::Status& status);
+
 // OK, CANCELLED, ...: for logs and metrics.
 const char* CodeName(grpc::StatusCode code);
 

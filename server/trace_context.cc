@@ -20,9 +20,8 @@ constexpr size_t kLength = kFlagsAt + kFlagsDigits;
 
 // Lower case: upper case is not allowed.
 bool IsHex(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-  });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 bool IsId(std::string_view text) {
@@ -36,9 +35,9 @@ uint64_t RandomBits() {
   return bits;
 }
 
-std::string RandomSpanId() { return absl::StrCat(absl::Hex(RandomBits(), absl::kZeroPad16)); }
-
 }  // namespace
+
+std::string NewSpanId() { return absl::StrCat(absl::Hex(RandomBits(), absl::kZeroPad16)); }
 
 std::optional<TraceContext> ParseTraceparent(std::string_view text) {
   if (text.size() < kLength) return std::nullopt;
@@ -65,9 +64,9 @@ TraceContext TraceOf(const grpc::CallbackServerContext& rpc, bool begin) {
   }
   if (!trace.has_value()) {
     if (!begin) return {};
-    trace = TraceContext{absl::StrCat(RandomSpanId(), RandomSpanId()), "", "", true};
+    trace = TraceContext{absl::StrCat(NewSpanId(), NewSpanId()), "", "", true};
   }
-  trace->span_id = RandomSpanId();
+  trace->span_id = NewSpanId();
   return *std::move(trace);
 }
 

@@ -23,8 +23,11 @@ struct TraceContext {
 // The trace and the caller's span that a `traceparent` names; nullopt: it is not one.
 std::optional<TraceContext> ParseTraceparent(std::string_view text);
 
-// That of the call by its metadata, with a span id of its own. Where that is missing, there twice or
-// not right it begins a sampled trace if `begin`, else it is in none.
+// A random id of a span.
+std::string NewSpanId();
+
+// That of the call by its metadata, with a span id of its own. Where that is missing, there twice
+// or not right it begins a sampled trace if `begin`, else it is in none.
 TraceContext TraceOf(const grpc::CallbackServerContext& rpc, bool begin);
 
 // Tells the client as trailing metadata `traceparent` under which span the call is found, if it is

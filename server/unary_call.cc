@@ -22,6 +22,10 @@ grpc::ServerUnaryReactor* UnaryCall::Start(
 
 grpc::ServerUnaryReactor* UnaryCall::End(const grpc::Status& status) {
   code_ = status.error_code();
+  CatchErrors([&] {
+    SendTraceparent(trace_, rpc_);
+    reason_ = ReasonOf(status);
+  }).IgnoreError();
   SendRetryPushback(status, rpc_);
   Finish(status);
   return this;
@@ -48,7 +52,11 @@ void UnaryCall::OnDone() {
   CatchErrors([&] {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
     context_->metrics->OnRpc(method_, CodeName(code_));
-    LogRpc({method_, CodeName(code_), "", "", elapsed.count()});
+    LogRpc({.method = method_,
+            .code = CodeName(code_),
+            .reason = reason_,
+            .trace_id = trace_.trace_id,
+            .seconds = elapsed.count()});
   }).IgnoreError();
   delete this;
 }

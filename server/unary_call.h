@@ -35,7 +35,11 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
  private:
   UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)
-      : context_(context), rpc_(rpc), method_(method), arrived_(context->clock()) {}
+      : context_(context),
+        rpc_(rpc),
+        method_(method),
+        arrived_(context->clock()),
+        trace_(context->TraceOf(*rpc)) {}
 
   void OnCancel() override { cancelled_.store(true); }
   void OnDone() override;
@@ -44,8 +48,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const char* const method_;
   const SteadyTime arrived_;
+  const TraceContext trace_;
   MemoryBudget::Share memory_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
+  std::string reason_;
   std::atomic<bool> cancelled_{false};
 };
 

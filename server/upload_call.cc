@@ -4,7 +4,7 @@
 
 #include "engine/base/catch_errors.h"
 #include "server/client_of.h"
-#include "server/logging.h"
+#include "server/request_id.h"
 #include "server/request_mapping.h"
 
 namespace folio::server {
@@ -33,8 +33,9 @@ UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerConte
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndUpload(ToGrpcStatus(status)); });
   };
-  call->listed_ = context->calls.Add({"UploadDocument", call->client_, "", call->arrived_}, cancel);
-  call->listed_->SetRequestId(call->request_id_);
+  call->listed_ = context->calls.Add(
+      {"UploadDocument", call->client_, "", call->arrived_, context->TraceOf(*rpc)}, cancel);
+  call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -56,8 +57,7 @@ UploadCall::UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc
       writes_({.write = [this](const v1::UploadDocumentEvent* event) { StartWrite(event); },
                .finish =
                    [this](grpc::Status status) {
-                     CatchErrors([&] { SendRequestId(request_id_, rpc_); }).IgnoreError();
-                     SendRetryPushback(status, rpc_);
+                     end_ = SendTrailers(status, *listed_, rpc_);
                      Finish(std::move(status));
                    },
                .merge = Merge}) {}
@@ -192,16 +192,7 @@ void UploadCall::OnCancel() {
 }
 
 void UploadCall::OnDone() {
-  CatchErrors([&] {
-    const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-    context_->metrics->OnRpc("UploadDocument", code);
-    const auto subject = [this] {
-      MutexLock lock(&mu_);
-      return subject_;
-    }();
-    LogRpc({"UploadDocument", code, subject == nullptr ? "" : subject->document.id,
-            subject == nullptr ? "" : subject->strategy, Seconds(arrived_, context_->clock())});
-  }).IgnoreError();
+  CatchErrors([&] { KeepRecord(*listed_, end_, context_); }).IgnoreError();
   context_->pump.Unregister(self_);
   std::shared_ptr<UploadCall> last = std::move(self_);
   last->context_->streams.Remove();

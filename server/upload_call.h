@@ -10,11 +10,11 @@
 
 #include "engine/base/mutex.h"
 #include "folio/v1/documents.pb.h"
+#include "server/call_end.h"
 #include "server/call_registry.h"
 #include "server/document_upload.h"
 #include "server/event_pump.h"
 #include "server/incoming.h"
-#include "server/request_id.h"
 #include "server/service_context.h"
 #include "server/upload_header.h"
 #include "server/write_queue.h"
@@ -89,10 +89,10 @@ class UploadCall final
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
   const std::string client_;
   const SteadyTime arrived_;
-  const std::string request_id_ = RequestIdFor("");
   WriteQueue<v1::UploadDocumentEvent> writes_;
   std::shared_ptr<UploadCall> self_;
   std::unique_ptr<RunningCall> listed_;
+  CallEnd end_;  // written when the stream is finished, read by OnDone
   // Both owned by the read in flight or by Process.
   Incoming<v1::UploadDocumentRequest> request_;
   MemoryBudget::Share memory_;  // of the request and its tokens

@@ -26,9 +26,9 @@ bool IsLast(const v1::Document& document, bool until_saved) {
 
 }  // namespace
 
-WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext*,
+WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
                             const Incoming<v1::WatchDocumentRequest>* request) {
-  std::shared_ptr<WatchCall> call(new WatchCall(context));
+  std::shared_ptr<WatchCall> call(new WatchCall(context, rpc));
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -39,11 +39,16 @@ WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext
   return call.get();
 }
 
-WatchCall::WatchCall(ServiceContext* context)
+WatchCall::WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
     : context_(context),
       arrived_(context->clock()),
+      trace_(context->TraceOf(*rpc)),
       writes_({.write = [this](const v1::Document* document) { StartWrite(document); },
-               .finish = [this](grpc::Status status) { Finish(std::move(status)); },
+               .finish =
+                   [this, rpc](grpc::Status status) {
+                     CatchErrors([&] { SendTraceparent(trace_, rpc); }).IgnoreError();
+                     Finish(std::move(status));
+                   },
                .merge = Merge}),
       next_progress_(arrived_) {}
 
@@ -109,7 +114,11 @@ void WatchCall::OnDone() {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
     const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
     context_->metrics->OnRpc("WatchDocument", code);
-    LogRpc({"WatchDocument", code, id_, "", elapsed.count()});
+    LogRpc({.method = "WatchDocument",
+            .code = code,
+            .document_id = id_,
+            .trace_id = trace_.trace_id,
+            .seconds = elapsed.count()});
   }).IgnoreError();
   context_->watches.Leave(id_, self_);
   context_->pump.Unregister(self_);

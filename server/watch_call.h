@@ -34,7 +34,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
   void Stop(const absl::Status& status) override;
 
  private:
-  explicit WatchCall(ServiceContext* context);
+  WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc);
 
   // Reactions, on gRPC threads.
   void OnWriteDone(bool ok) override;
@@ -48,6 +48,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
 
   ServiceContext* const context_;
   const SteadyTime arrived_;
+  const TraceContext trace_;
   WriteQueue<v1::Document> writes_;
   // Set by Begin; then of the pump thread.
   std::string id_;

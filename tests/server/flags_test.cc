@@ -45,6 +45,7 @@ const Flag kFlags[] = {
     {"--metrics-listen", "off", "on", FOLIO_GET(metrics_listen)},
     {"--drain-seconds", "0", "-1", FOLIO_GET(drain_seconds)},
     {"--step-timeout-seconds", "9", "-1", FOLIO_GET(step_timeout_seconds)},
+    {"--otlp-endpoint", "collector:4317", "collector", FOLIO_GET(otlp_endpoint)},
     {"--log-level", "debug", "loud", FOLIO_GET(log_level)},
     {"--max-running-requests", "7", "0", FOLIO_GET(engine.max_running_requests)},
     {"--max-queued-requests", "7", "0", FOLIO_GET(engine.max_queued_requests)},

@@ -8,7 +8,9 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "server/log_sink.h"
@@ -95,10 +97,73 @@ TEST_F(StandardLog, GrpcSpeaksInOurFormatAndCannotBreakLines) {
   ::testing::internal::CaptureStdout();
   SetUpLogging("info", /*json=*/true);
   gpr_log("file.cc", 7, GPR_LOG_SEVERITY_ERROR, "bad \"frame\"\nfrom %s", "a peer");
-  LogRpc({"Generate", "OK", "x\" code=INTERNAL", "full", 1.5});
   const std::string out = ::testing::internal::GetCapturedStdout();
   EXPECT_THAT(out, HasSubstr(R"x("message":"grpc: bad \"frame\"\\x0afrom a peer (file.cc:7)"})x"));
-  EXPECT_THAT(out, HasSubstr(R"x(id=\"x\\\" code=INTERNAL\" strategy=full seconds=1.500)x"));
+}
+
+RpcRecord Everything() {
+  return {.method = "Generate",
+          .code = "CANCELLED",
+          .reason = "CANCELLED",
+          .request_id = "x\" code=INTERNAL\n",
+          .tenant = "red",
+          .document_id = "b\\",
+          .strategy = "full",
+          .trace_id = "4bf92f3577b34da6a3ce929d0e0e4736",
+          .seconds = 1.5,
+          .work = RpcRecord::Work{9, 5, 2, 0.25, 0.5, 0.125}};
+}
+
+// The only line that is logged.
+nlohmann::json JsonLine(const RpcRecord& record) {
+  ::testing::internal::CaptureStdout();
+  SetUpLogging("info", /*json=*/true);
+  LogRpc(record);
+  const std::string out = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 1) << out;
+  return nlohmann::json::parse(out);
+}
+
+TEST_F(StandardLog, AFinishedRpcIsAnObjectWithAMemberForEachField) {
+  nlohmann::json line = JsonLine(Everything());
+  EXPECT_TRUE(line.contains("time"));
+  EXPECT_EQ(line["level"], "info");
+  line.erase("time");
+  line.erase("level");
+  const nlohmann::json expected = {
+      {"method", "Generate"},   {"code", "CANCELLED"},
+      {"reason", "CANCELLED"},  {"request_id", "x\" code=INTERNAL\\x0a"},
+      {"tenant", "red"},        {"document_id", "b\\"},
+      {"strategy", "full"},     {"trace_id", "4bf92f3577b34da6a3ce929d0e0e4736"},
+      {"prompt_tokens", 9},     {"cached_tokens", 5},
+      {"completion_tokens", 2}, {"queue_seconds", 0.25},
+      {"prefill_seconds", 0.5}, {"decode_seconds", 0.125},
+      {"seconds", 1.5}};
+  EXPECT_EQ(line, expected);
+}
+
+TEST_F(StandardLog, WhatIsEmptyIsLeftOut) {
+  nlohmann::json line = JsonLine({.method = "Tokenize", .code = "OK"});
+  EXPECT_EQ(line.size(), 5u) << line;
+  EXPECT_EQ(line["seconds"], 0);
+}
+
+TEST_F(StandardLog, AClientCannotWriteFieldsOfItsOwn) {
+  ::testing::internal::CaptureStdout();
+  SetUpLogging("info", /*json=*/false);
+  LogRpc(Everything());
+  EXPECT_THAT(::testing::internal::GetCapturedStdout(),
+              HasSubstr(R"x(request_id="x\" code=INTERNAL\n" tenant="red" document_id="b\\" )x"
+                        "strategy=full trace_id=4bf92f3577b34da6a3ce929d0e0e4736 prompt_tokens=9 "
+                        "cached_tokens=5 completion_tokens=2 queue_seconds=0.250 "
+                        "prefill_seconds=0.500 decode_seconds=0.125 seconds=1.500\n"));
+}
+
+TEST_F(StandardLog, LinesBelowTheLevelAreNotWritten) {
+  ::testing::internal::CaptureStdout();
+  SetUpLogging("warning", /*json=*/true);
+  LogRpc(Everything());
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ TEST(Metrics, AQuestionAboutADocumentIsCounted) {
   CompletedEvent completed = Completed(2);
   completed.usage.prompt_tokens = 9;
   completed.timings.decode_seconds = 0.02;
+  completed.timings.queue_seconds = 0.03;
   server.engine().Emit(completed);
   EXPECT_TRUE(call.Finish().ok());
   server.runner().Drain([] { return false; });
@@ -40,7 +41,8 @@ TEST(Metrics, AQuestionAboutADocumentIsCounted) {
   EXPECT_EQ(server.Metric("folio_request_generation_tokens_sum"), 2);
   EXPECT_DOUBLE_EQ(server.Metric("folio_request_time_per_output_token_seconds_sum"), 0.02);
   EXPECT_EQ(server.Metric("folio_e2e_request_latency_seconds_count"), 1);
-  EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_count"), 1);
+  EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_bucket{le=\"0.02\"}"), 0);
+  EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_bucket{le=\"0.04\"}"), 1);
   EXPECT_EQ(server.Metric("folio_request_prefill_time_seconds_count"), 1);
   EXPECT_EQ(server.Metric("folio_request_decode_time_seconds_count"), 1);
   EXPECT_EQ(server.Metric("folio_document_ingest_seconds_count"), 1);
@@ -61,6 +63,7 @@ TEST(Metrics, GaugesAreReadFromTheEngine) {
   stats.summary_used_bytes = 50;
   stats.steps = 12;
   stats.prefill_tokens = 77;
+  stats.decode_tokens = 55;
   stats.cached_tokens = 33;
   stats.last_step_unix_seconds = 1700000000;
   stats.busy = true;
@@ -80,11 +83,25 @@ TEST(Metrics, GaugesAreReadFromTheEngine) {
   EXPECT_EQ(server.Metric("folio_documents{state=\"ready\"}"), 1);
   EXPECT_EQ(server.Metric("folio_documents{state=\"failed\"}"), 0);
   EXPECT_EQ(server.Metric("folio_engine_steps_total"), 12);
+  EXPECT_EQ(server.Metric("folio_engine_step_tokens_total{kind=\"prefill\"}"), 77);
+  EXPECT_EQ(server.Metric("folio_engine_step_tokens_total{kind=\"decode\"}"), 55);
   EXPECT_EQ(server.Metric("folio_engine_last_step_timestamp_seconds"), 1700000000);
   EXPECT_EQ(server.Metric("folio_engine_busy"), 1);
   EXPECT_EQ(server.Metric("folio_build_info{version=\"" FOLIO_VERSION "\"}"), 1);
   EXPECT_NE(server.Metrics().find("folio_model_info{"), std::string::npos);
   EXPECT_GE(server.Metric("folio_startup_seconds{phase=\"load_model\"}"), 0);
+}
+
+TEST(Metrics, FaultsOfTheServerAreCountedFromZero) {
+  TestServer server(WithMetrics());
+  EXPECT_EQ(server.Metric("folio_server_faults_total{grpc_code=\"INTERNAL\"}"), 0);
+  for (const absl::Status& status : {absl::InternalError("ours"), absl::AbortedError("not ours")}) {
+    server.engine().RefuseSubmit(status);
+    Generate(server.channel(), Ask("hello")).Finish();
+  }
+  server.runner().Drain([] { return false; });  // a call is counted after its client has the status
+  EXPECT_EQ(server.Metric("folio_server_faults_total{grpc_code=\"INTERNAL\"}"), 1);
+  EXPECT_EQ(server.Metric("folio_server_faults_total{grpc_code=\"UNKNOWN\"}"), 0);
 }
 
 TEST(Metrics, RefusalsAreCountedByReasonFromZero) {
