@@ -22,6 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import image_rules  # noqa: E402
 import invariants  # noqa: E402
 import manifests  # noqa: E402
+import prometheus_tools  # noqa: E402
 from manifests import DEPLOY, OVERLAYS, ROOT  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -128,9 +129,9 @@ class ManifestTest(unittest.TestCase):
 
 class AlertTest(unittest.TestCase):
     def test_rules_parse_and_fire(self):
-        promtool = shutil.which("promtool")
+        promtool = prometheus_tools.find("promtool")
         if not promtool:
-            self.skipTest("no promtool (Debian package prometheus)")
+            self.skipTest(f"no promtool: {prometheus_tools.WHERE_FROM}")
         rule = yaml.safe_load((DEPLOY / "components/monitoring/prometheusrule.yaml").read_text())
         with tempfile.TemporaryDirectory() as folder:
             rules = pathlib.Path(folder, "rules.yaml")
