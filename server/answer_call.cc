@@ -244,6 +244,7 @@ grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index
   const auto id = context_->engine()->Submit(std::move(spec), context_->pump.SinkFor(target));
   if (!id.ok()) return context_->Refusal(id.status());
   ids_.push_back(*id);
+  listed_->AddEngineRequest(*id);
   listed_->EnterPhase(CallPhase::kQueued, context_->clock());
   listed_->AddPromptTokens(accepted.accepted().prompt_tokens());
   context_->metrics->OnAccepted(answer.strategy);

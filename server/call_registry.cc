@@ -1,5 +1,6 @@
 #include "server/call_registry.h"
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -44,6 +45,11 @@ void RunningCall::SetDocumentId(const std::string& id) {
 void RunningCall::SetStrategy(const std::string& name) {
   MutexLock lock(&registry_->mu_);
   subject_.strategy = name;
+}
+
+void RunningCall::AddEngineRequest(RequestId id) {
+  MutexLock lock(&registry_->mu_);
+  engine_requests_.push_back(id);
 }
 
 void RunningCall::EnterPhase(CallPhase phase, SteadyTime now) {
@@ -103,6 +109,15 @@ size_t CallRegistry::List(
     if (count++ < max) visit(*call, call->subject_);
   }
   return count;
+}
+
+std::string CallRegistry::CallOf(RequestId id) {
+  MutexLock lock(&mu_);
+  for (const RunningCall* call : calls_) {
+    const std::vector<RequestId>& ids = call->engine_requests_;
+    if (std::find(ids.begin(), ids.end(), id) != ids.end()) return call->subject_.request_id;
+  }
+  return "";
 }
 
 size_t CallRegistry::Cancel(const Viewer& viewer, const std::string& request_id,

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
+#include "engine/types/request.h"
 #include "server/clock.h"
 #include "server/trace_context.h"
 
@@ -58,6 +59,8 @@ class RunningCall {
   // Of a long one the beginning, as logs have it: clients write ids as they like.
   void SetDocumentId(const std::string& id);
   void SetStrategy(const std::string& name);
+  // What the engine calls a part of its work.
+  void AddEngineRequest(RequestId id);
 
   // Phases come again where one of several answers is behind, or begins again; the first time of
   // each is kept.
@@ -97,6 +100,7 @@ class RunningCall {
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> cached_tokens_{0};
   std::atomic<int64_t> completion_tokens_{0};
+  std::vector<RequestId> engine_requests_;   // under the mutex of the registry
   Subject subject_;                          // under the mutex of the registry
   std::list<RunningCall*>::iterator place_;  // likewise
 };
@@ -123,6 +127,9 @@ class CallRegistry {
   // how many these are in all. `visit` must return at once and not call the registry back.
   size_t List(const Viewer& viewer, size_t max,
               const std::function<void(const RunningCall&, const RunningCall::Subject&)>& visit);
+
+  // The id of the call that a request of the engine belongs to; empty: none that runs.
+  std::string CallOf(RequestId id);
 
   // Cancels those with this id, and returns how many these were.
   size_t Cancel(const Viewer& viewer, const std::string& request_id, const absl::Status& status);

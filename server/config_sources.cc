@@ -77,9 +77,10 @@ absl::StatusOr<std::vector<std::string>> TextsOf(const toml::node& value,
   }
   std::vector<std::string> texts;
   const auto add = [&texts](const toml::node& node) {
-    auto text = TextOf(node);
-    if (text.has_value()) texts.push_back(*std::move(text));
-    return text.has_value();
+    const auto text = TextOf(node);
+    if (!text.has_value()) return false;
+    texts.push_back(*text);
+    return true;
   };
   const toml::array* const list = TakesSeveral(option) ? value.as_array() : nullptr;
   const bool good = list != nullptr ? std::all_of(list->begin(), list->end(), add) : add(value);

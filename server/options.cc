@@ -156,6 +156,9 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
                   "OpenTelemetry collector that the spans of calls are sent to, by OTLP over gRPC "
                   "without TLS, or off")
       ->check(CLI::IsMember({"off"}) | kAddress);
+  app->add_option("--slow-step-seconds", options->engine.slow_step_seconds,
+                  "A step of the engine that lasts longer is logged with what was in it; 0: none")
+      ->check(CLI::NonNegativeNumber);
   app->add_option("--log-level", options->log_level, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
   app->add_flag("--log-json", options->log_json, "One JSON object per log line");

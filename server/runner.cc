@@ -20,6 +20,7 @@
 #include "server/edge/edge.h"
 #include "server/metrics_listener.h"
 #include "server/services.h"
+#include "server/slow_step_log.h"
 
 namespace folio::server {
 namespace {
@@ -244,6 +245,9 @@ absl::Status Runner::LoadModel() {
     };
     engine.on_document_change = [&s](const DocumentHandle& document) {
       s.context.watches.OnChange(document);
+    };
+    engine.on_slow_step = [&s](const SlowStep& step) {
+      spdlog::warn("{}", DescribeSlowStep(step, &s.context.calls));
     };
     FOLIO_ASSIGN_OR_RETURN(s.engine, s.factory(engine));
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;

@@ -166,6 +166,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
       context_->engine()->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
+  listed_->AddEngineRequest(id_);
   listed_->EnterPhase(CallPhase::kPrefill, context_->clock());
   return grpc::Status::OK;
 }

@@ -20,6 +20,7 @@
 #include "engine/types/kv_types.h"
 #include "engine/types/model_shape.h"
 #include "engine/types/request.h"
+#include "engine/types/slow_step.h"
 
 namespace folio {
 
@@ -52,6 +53,10 @@ struct EngineOptions {
   // Called once, on the engine thread, when the device has failed for good. Requests were failed
   // with UNAVAILABLE; the process should end and be started again.
   std::function<void(const absl::Status&)> on_device_failure;
+  // A step that lasts longer is told of, on the engine thread, by a call that returns at once and
+  // calls no method of the engine. 0: none is.
+  double slow_step_seconds = 0;
+  std::function<void(const SlowStep&)> on_slow_step;
   // Called after each change of a document, its progress included, by the thread that has made it;
   // returns at once, throws nothing and calls no method of the engine.
   std::function<void(const DocumentHandle&)> on_document_change;

@@ -38,7 +38,9 @@ class EngineImpl final : public Engine {
                .model = model_->attention,
                .max_running_requests = options.max_running_requests,
                .vocab_size = model_->config.shape.vocab_size,
-               .on_device_failure = options.on_device_failure},
+               .on_device_failure = options.on_device_failure,
+               .slow_step_seconds = options.slow_step_seconds,
+               .on_slow_step = options.on_slow_step},
               model_->store.get(), &runner_, &directory_, keeper()),
         thread_(&loop_, model_->store.get()) {
     if (keeper() == nullptr) return;

@@ -182,6 +182,7 @@ bool EngineLoop::RunStep() {
     work.num_chunks += part.sequence->ChunksCompleted(part.num_tokens);
     if (documents_.RenditionOf(part.sequence) != nullptr) document_rows += part.num_tokens;
   }
+  slow_steps_.Begin(step);
   if (!StartStep(step)) return true;
   RepairLost(step);
   const size_t keep = runner_->runs_ahead() && MayRunAhead(step) ? 1 : 0;
@@ -192,6 +193,7 @@ bool EngineLoop::RunStep() {
   work.prompt_tokens = rows - work.num_answers;
   scheduler_.NoteStep(work, taken.count());
   Measure(taken.count(), document_rows, rows);
+  slow_steps_.End(taken.count());
   return true;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/restore_choice.h"
 #include "engine/runtime/scoring_table.h"
+#include "engine/runtime/slow_step_watch.h"
 #include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
 
@@ -25,6 +26,8 @@ struct EngineLoopOptions {
   int max_running_requests = 64;
   int vocab_size = 0;
   std::function<void(const absl::Status&)> on_device_failure = {};
+  double slow_step_seconds = 0;
+  SlowStepWatch::Tell on_slow_step = {};
 };
 
 // All mutable state of serving: what waits, what runs, what is stored. One step at a time; between
@@ -64,7 +67,8 @@ class EngineLoop {
             },
             [this](int64_t bytes) { return documents_.EvictFor(bytes); }),
         documents_(options.model, &scheduler_, store, directory, keeper),
-        scorings_(options.model, &scheduler_, store, &documents_) {}
+        scorings_(options.model, &scheduler_, store, &documents_),
+        slow_steps_(options.slow_step_seconds, options.on_slow_step) {}
 
   ~EngineLoop();
 
@@ -189,6 +193,7 @@ class EngineLoop {
   Scheduler scheduler_;
   DocumentTable documents_;
   ScoringTable scorings_;
+  SlowStepWatch slow_steps_;
   Counters counters_;
   RestoreChoice restores_;
   SliceReads measured_;              // of all steps, as of the last one

@@ -46,6 +46,7 @@ const Flag kFlags[] = {
     {"--drain-seconds", "0", "-1", FOLIO_GET(drain_seconds)},
     {"--step-timeout-seconds", "9", "-1", FOLIO_GET(step_timeout_seconds)},
     {"--otlp-endpoint", "collector:4317", "collector", FOLIO_GET(otlp_endpoint)},
+    {"--slow-step-seconds", "0.5", "-1", FOLIO_GET(engine.slow_step_seconds)},
     {"--log-level", "debug", "loud", FOLIO_GET(log_level)},
     {"--max-running-requests", "7", "0", FOLIO_GET(engine.max_running_requests)},
     {"--max-queued-requests", "7", "0", FOLIO_GET(engine.max_queued_requests)},
