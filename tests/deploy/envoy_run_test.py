@@ -115,6 +115,14 @@ class EnvoyRunTest(unittest.TestCase):
         wait_for(lambda: envoy.healthy() == 2, "both servers get calls")
         return envoy
 
+    def test_calls_of_operators_stay_inside(self):
+        envoy = self.start()
+        self.assertEqual(envoy.folio("info").returncode, 0)
+        refused = envoy.folio("requests")
+        self.assertIn("PERMISSION_DENIED", refused.stderr)
+        self.assertIn("PERMISSION_DENIED", envoy.folio("cancel", "mine").stderr)
+        self.assertEqual(self.servers[0].folio("requests").returncode, 0)
+
     def test_tls_with_http2_and_nothing_else(self):
         envoy = self.start(tls=True)
         host, port = envoy.address.split(":")

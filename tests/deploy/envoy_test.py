@@ -77,7 +77,8 @@ class EnvoyTest(unittest.TestCase):
         self.listener = self.config["static_resources"]["listeners"][0]
         self.cluster = self.config["static_resources"]["clusters"][0]
         self.http = extension(self.config, "HttpConnectionManager")
-        self.route = self.http["route_config"]["virtual_hosts"][0]["routes"][0]["route"]
+        self.routes = self.http["route_config"]["virtual_hosts"][0]["routes"]
+        self.route = self.routes[-1]["route"]
 
     @NEEDS_XDS
     def test_each_field_exists(self):
@@ -133,6 +134,13 @@ class EnvoyTest(unittest.TestCase):
         self.assertEqual(seconds(self.http["request_timeout"]), 0)
         heartbeat_ms = number_in("server/request_mapping.cc", r"kMaxHeartbeatMs = (\d+)")
         self.assertGreater(seconds(self.http["stream_idle_timeout"]), 2 * heartbeat_ms / 1000)
+
+    def test_calls_of_operators_stay_inside(self):
+        refused = [route["match"]["safe_regex"]["regex"] for route in self.routes if "direct_response" in route]
+        control = (ROOT / "proto/folio/v1/control.proto").read_text()
+        methods = [f"/folio.v1.Control/{name}" for name in re.findall(r"^  rpc (\w+)\(", control, re.M)]
+        blocked = {method for method in methods if any(re.fullmatch(regex, method) for regex in refused)}
+        self.assertEqual(blocked, {"/folio.v1.Control/ListRequests", "/folio.v1.Control/CancelRequest"})
 
     def test_documents_are_routed_by_the_metadata_that_clients_send(self):
         self.assertEqual(self.cluster["lb_policy"], "RING_HASH")
