@@ -140,6 +140,7 @@ absl::StatusOr<CheckpointNumbers> GgufCheckpoint::CheckAllTensors(const ModelCon
   const GgufType* main = most->first;
   numbers.nearest = main->nearest;
   numbers.scale_group = size_of_type.size() == 1 && main->has_scales ? main->block_numbers : 0;
+  numbers.fp16_scales = numbers.scale_group > 0;
   if (std::string_view(main->name) == "F32") numbers.dtype = DType::kF32;
   numbers.name =
       absl::StrCat("GGUF matrices of ",

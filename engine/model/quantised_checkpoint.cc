@@ -246,9 +246,13 @@ absl::StatusOr<OwnedTensor> QuantisedCheckpoint::Tensor(
 absl::StatusOr<CheckpointNumbers> QuantisedCheckpoint::CheckAllTensors(
     const ModelConfig& config) const {
   int num_quantised = 0;
+  bool fp16_scales = true;
   for (const TensorSpec& spec : ModelTensors(config)) {
     FOLIO_RETURN_IF_ERROR(CheckParts(spec.name, spec.shape));
-    num_quantised += IsQuantised(spec.name);
+    if (!IsQuantised(spec.name)) continue;
+    ++num_quantised;
+    const auto scales = checkpoint_.Find(BaseOf(spec.name) + ".scales");
+    fp16_scales &= scales.ok() && scales->entry->dtype == "F16";
   }
   if (num_quantised == 0) {
     return absl::InvalidArgumentError(
@@ -271,6 +275,7 @@ absl::StatusOr<CheckpointNumbers> QuantisedCheckpoint::CheckAllTensors(
     if (group % size == 0) numbers.nearest.group = size;
   }
   numbers.scale_group = group == 0 ? 128 : group;
+  numbers.fp16_scales = fp16_scales;
   return numbers;
 }
 

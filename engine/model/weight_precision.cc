@@ -16,7 +16,8 @@ int64_t WeightPrecision::MatrixBytes(const WeightFormat& format, int64_t outputs
   if (format.codec == Codec::kAsGiven) return outputs * inputs * DTypeBytes(dtype);
   const int64_t groups = (inputs + format.group - 1) / format.group;
   const int64_t group_bytes = format.codec == Codec::kInt8 ? format.group : format.group / 2;
-  return outputs * groups * (group_bytes + DTypeBytes(DType::kBf16));
+  constexpr int64_t kScaleBytes = 2;
+  return outputs * (groups * (group_bytes + kScaleBytes) + kScaleBytes);
 }
 
 absl::StatusOr<WeightPrecision> ParseWeightPrecision(std::string_view name, int group, DType given,

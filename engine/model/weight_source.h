@@ -20,6 +20,8 @@ struct CheckpointNumbers {
   // Of one whose every matrix inside the layers is integers times scales (TensorView::scales):
   // columns that share one; 0: not all are.
   int scale_group = 0;
+  // Whether these scales are fp16 numbers, which a backend's integers have as they are.
+  bool fp16_scales = false;
   // "GGUF matrices of Q4_K (193), Q6_K (33)"; "" of numbers that a backend has as they are.
   std::string name;
 };

@@ -61,6 +61,11 @@ absl::StatusOr<ConfigFiles> ReadConfigFiles(const std::string& model_dir) {
   return files;
 }
 
+// The numbers of the weights, by name. Integers had bf16 scales once.
+std::string NumbersOf(const WeightPrecision& precision) {
+  return precision.name() + (precision.integers() ? ", fp16 scales" : "");
+}
+
 Identity IdentityOf(ConfigFiles files, const TensorDigests& tensors, const KvGeometry& geometry,
                     const WeightPrecision& precision) {
   Identity identity;
@@ -70,7 +75,7 @@ Identity IdentityOf(ConfigFiles files, const TensorDigests& tensors, const KvGeo
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
                              .kv_dtype = geometry.dtype_name(),
-                             .weights = precision.name()};
+                             .weights = NumbersOf(precision)};
   identity.model = content.MakeFingerprint();
   return identity;
 }

@@ -35,7 +35,8 @@ std::string Conversion(const CheckpointNumbers& from, const WeightPrecision& to)
   const bool narrower = from.nearest.codec == WeightFormat::Codec::kInt8 &&
                         to.layers.codec == WeightFormat::Codec::kInt4;
   if (from.scale_group > 0 && from.scale_group % to.layers.group == 0 && !narrower) {
-    return absl::StrCat(from.name, ", integers kept as ", to.name(), ", scales rounded to bf16");
+    return absl::StrCat(from.name, ", layers kept as ", to.name(),
+                        from.fp16_scales ? ", lossless" : ", scales rounded to fp16");
   }
   return absl::StrCat(from.name, ", dequantised and quantised again to the nearest ", to.name());
 }

@@ -13,20 +13,6 @@ namespace {
 
 constexpr size_t kTableSize = 1 << 16;
 
-// Rounds to nearest even. REQUIRES: a magnitude below 65520, the largest that rounds to a finite
-// number.
-uint16_t FloatToFp16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
-  const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude < 0x38800000u) {  // below 2^-14: subnormal, in steps of 2^-24
-    const float steps = std::bit_cast<float>(magnitude) * 0x1p24f;
-    return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(steps)));
-  }
-  const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
-  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
-}
-
 // The x with normal probability `p` below it, by Newton's method from `start`.
 double NormalQuantile(double p, double start) {
   double x = start;

@@ -10,6 +10,7 @@
 #include "tests/engine/failing_backend.h"
 #include "tests/engine/gguf_builder.h"
 #include "tests/engine/golden_logits.h"
+#include "tests/engine/packed_rows.h"
 #include "tests/engine/test_files.h"
 #include "tests/engine/test_model.h"
 
@@ -32,8 +33,9 @@ struct Case {
 };
 constexpr Case kCases[] = {
     {"f16", "LlamaForCausalLM", "bf16", "GGUF matrices of F16 (16), dequantised to bf16", 0.03},
-    {"q8_0", "LlamaForCausalLM", "int8/32", "Q8_0 (16), integers kept as int8/32", 0.06},
-    {"q4_0", "Qwen2ForCausalLM", "int4/32", "Q4_0 (7), Q8_0 (1), integers kept as int4/32", 0.06},
+    {"q8_0", "LlamaForCausalLM", "int8/32", "Q8_0 (16), layers kept as int8/32, lossless", 0.06},
+    {"q4_0", "Qwen2ForCausalLM", "int4/32", "Q4_0 (7), Q8_0 (1), layers kept as int4/32, lossless",
+     0.06},
     {"q4_k", "LlamaForCausalLM", "int4/32", "quantised again to the nearest int4/32", 0.3},
 };
 
@@ -89,6 +91,10 @@ TEST(GgufCheckpoint, GivesTheNumbersOfTheDefinitionInTheOrderOfHuggingFace) {
       ASSERT_TRUE(read.ok()) << read.status();
       const OwnedTensor expected = *golden->Tensor(tensor);
       EXPECT_EQ(std::memcmp(read->view.data, expected.view.data, expected.view.num_bytes()), 0)
+          << name << " " << tensor;
+      const WeightFormat nearest = checkpoint->CheckAllTensors(config)->nearest;
+      const std::vector<float> kept = test::PackedAndRead(read->view, nearest);
+      EXPECT_EQ(std::memcmp(kept.data(), expected.view.data, expected.view.num_bytes()), 0)
           << name << " " << tensor;
       // Rows that change places take their scales along.
       ASSERT_EQ(read->view.scale_group, 32);

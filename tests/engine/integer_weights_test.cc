@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <random>
 #include <string>
 #include <tuple>
@@ -73,15 +73,41 @@ Group Nearest(const float* values, int64_t count, float scale, int low, int high
   return group;
 }
 
-Group WeightGroup(const float* weights, int64_t count, Codec codec) {
+float ScaleOf(const float* weights, int64_t count, Codec codec) {
   float most = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (std::fabs(weights[i]) > std::fabs(most)) most = weights[i];
   }
-  const float scale = codec == Codec::kInt8 ? std::fabs(most) / 127 : most / -8;
-  const float rounded = Bf16ToFloat(FloatToBf16(scale));
-  return codec == Codec::kInt8 ? Nearest(weights, count, rounded, -127, 127)
-                               : Nearest(weights, count, rounded, -8, 7);
+  return codec == Codec::kInt8 ? std::fabs(most) / 127 : most / -8;
+}
+
+// To the 11 bits of fp16, and no less than its last place where the largest is in [2^15, 2^16).
+double RoundedScale(double scale, int exponent_of_largest) {
+  if (scale == 0) return 0;
+  const int exponent = std::max(std::ilogb(scale), exponent_of_largest - 29);
+  const double last_place = std::ldexp(1.0, exponent - 10);
+  return std::nearbyint(scale / last_place) * last_place;
+}
+
+// A row's groups.
+std::vector<Group> WeightGroups(const float* weights, int64_t inputs, const WeightFormat& format) {
+  Floats scales;
+  for (int64_t first = 0; first < inputs; first += format.group) {
+    const int64_t count = std::min<int64_t>(format.group, inputs - first);
+    scales.push_back(ScaleOf(weights + first, count, format.codec));
+  }
+  float largest = 0;
+  for (const float scale : scales) largest = std::max(largest, std::fabs(scale));
+  std::vector<Group> groups;
+  for (size_t g = 0; g < scales.size(); ++g) {
+    const int64_t first = static_cast<int64_t>(g) * format.group;
+    const int64_t count = std::min<int64_t>(format.group, inputs - first);
+    const auto rounded = static_cast<float>(RoundedScale(scales[g], std::ilogb(largest)));
+    groups.push_back(format.codec == Codec::kInt8
+                         ? Nearest(weights + first, count, rounded, -128, 127)
+                         : Nearest(weights + first, count, rounded, -8, 7));
+  }
+  return groups;
 }
 
 Group InputGroup(const float* x, int64_t count) {
@@ -99,9 +125,10 @@ Group InputGroup(const float* x, int64_t count) {
 // One product in float64.
 double Product(const float* weights, const float* x, int64_t inputs, const WeightFormat& format) {
   double sum = 0;
+  const std::vector<Group> groups = WeightGroups(weights, inputs, format);
   for (int64_t first = 0; first < inputs; first += format.group) {
     const int64_t count = std::min<int64_t>(format.group, inputs - first);
-    const Group w = WeightGroup(weights + first, count, format.codec);
+    const Group& w = groups[first / format.group];
     const Group in = InputGroup(x + first, count);
     int64_t dot = 0;
     for (int64_t i = 0; i < count; ++i) dot += int64_t{w.integers[i]} * in.integers[i];
@@ -211,12 +238,10 @@ TEST(IntegerWeightsInMemory, AreReadBackAsIntegersTimesScale) {
       Floats row(kInputs);
       for (int64_t out = 0; out < kOutputs; ++out) {
         matrix->ReadRow(out, row.data());
-        for (int64_t first = 0; first < kInputs; first += size) {
-          const int64_t count = std::min<int64_t>(size, kInputs - first);
-          const Group group = WeightGroup(&weights[out * kInputs + first], count, codec);
-          for (int64_t i = 0; i < count; ++i) {
-            ASSERT_EQ(row[first + i], static_cast<float>(group.integers[i] * group.scale));
-          }
+        const auto groups = WeightGroups(&weights[out * kInputs], kInputs, {codec, size});
+        for (int64_t i = 0; i < kInputs; ++i) {
+          const Group& group = groups[i / size];
+          ASSERT_EQ(row[i], static_cast<float>(group.integers[i % size] * group.scale));
         }
       }
     }
@@ -225,26 +250,29 @@ TEST(IntegerWeightsInMemory, AreReadBackAsIntegersTimesScale) {
 
 // Files have the bytes of a matrix, so this test and the name of the layout change together.
 TEST(IntegerWeightsInMemory, LieAsTheNameOfTheLayoutSays) {
-  EXPECT_STREQ(cpu::kPanelLayout, "cpu-panels-1");
+  EXPECT_STREQ(cpu::kPanelLayout, "cpu-panels-2");
   constexpr int64_t kInputs = 100, kOutputs = 40, kPanels = 2;
   const Floats weights = RandomFloats(kOutputs * kInputs, 7);
   const TensorView view = ViewOf(weights, kOutputs, kInputs);
   WorkerPool pool(2);
   for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {
-    for (const int64_t size : {32, 64, 128}) {
-      const int64_t groups = (kInputs + size - 1) / size;
+    for (const int size : {32, 64, 128}) {
+      const int64_t num_groups = (kInputs + size - 1) / size;
       const int64_t scales_at = (codec == Codec::kInt8 ? size : size / 2) * 32;
       const int64_t group_bytes = scales_at + 64;
-      std::vector<uint8_t> expected(kPanels * groups * group_bytes);
+      const int64_t panel_bytes = num_groups * group_bytes + 64;
+      std::vector<uint8_t> expected(kPanels * panel_bytes);
       for (int64_t out = 0; out < kOutputs; ++out) {
         const int64_t lane = out % 32;
-        for (int64_t g = 0; g < groups; ++g) {
-          uint8_t* const at = &expected[(out / 32 * groups + g) * group_bytes];
-          const int64_t count = std::min(size, kInputs - g * size);
-          Group group = WeightGroup(&weights[out * kInputs + g * size], count, codec);
-          group.integers.resize(size);
-          for (int64_t i = 0; i < size; ++i) {
-            const int integer = group.integers[i];
+        uint8_t* at = &expected[out / 32 * panel_bytes];
+        const auto groups = WeightGroups(&weights[out * kInputs], kInputs, {codec, size});
+        double largest = 0;
+        for (const Group& group : groups) largest = std::max(largest, std::fabs(group.scale));
+        const float unit = std::ldexp(1.0f, std::ilogb(largest) - 15);
+        for (const Group& group : groups) {
+          for (int i = 0; i < size; ++i) {
+            const bool is_input = i < static_cast<int>(group.integers.size());
+            const int integer = is_input ? group.integers[i] : 0;
             if (codec == Codec::kInt8) {
               at[(i / 4 * 32 + lane) * 4 + i % 4] = static_cast<uint8_t>(integer);
             } else {
@@ -252,12 +280,14 @@ TEST(IntegerWeightsInMemory, LieAsTheNameOfTheLayoutSays) {
                   static_cast<uint8_t>((integer + 8) << (i % 8 < 4 ? 0 : 4));
             }
           }
-          const uint16_t scale = FloatToBf16(static_cast<float>(group.scale));
-          std::memcpy(at + scales_at + (lane % 16 * 2 + lane / 16) * 2, &scale, 2);
+          const uint16_t scale = FloatToFp16(static_cast<float>(group.scale) / unit);
+          std::memcpy(at + scales_at + lane * 2, &scale, 2);
+          at += group_bytes;
         }
+        const uint16_t bits = FloatToBf16(unit);
+        std::memcpy(at + (lane % 16 * 2 + lane / 16) * 2, &bits, 2);
       }
-      const auto matrix =
-          *CpuMatrix::Create(std::span(&view, 1), {codec, static_cast<int>(size)}, &pool);
+      const auto matrix = *CpuMatrix::Create(std::span(&view, 1), {codec, size}, &pool);
       const std::span<const std::byte> packed = matrix->packed();
       ASSERT_EQ(packed.size(), expected.size());
       EXPECT_EQ(std::memcmp(packed.data(), expected.data(), packed.size()), 0) << size;
@@ -267,7 +297,8 @@ TEST(IntegerWeightsInMemory, LieAsTheNameOfTheLayoutSays) {
 
 INSTANTIATE_TEST_SUITE_P(All, IntegerWeights, testing::ValuesIn(Cases()), NameOf);
 
-// A matrix [rows, cols] of integers in [low, high] times scales of groups, some of them zero.
+// A matrix [rows, cols] of integers in [low, high] times fp16 scales of groups, of which each has
+// bits that bf16 has not; they go down to the smallest that there are.
 struct Quantised {
   Floats values;
   Floats scales;
@@ -277,8 +308,12 @@ Quantised RandomQuantised(int64_t rows, int64_t cols, int group, int low, int hi
   std::mt19937 random(5);
   Quantised q;
   const int64_t groups = (cols + group - 1) / group;
-  const Floats sizes = RandomFloats(rows * groups, 3);
-  for (const float size : sizes) q.scales.push_back(Fp16ToFloat(0x2c01) * size);
+  for (int64_t i = 0; i < rows * groups; ++i) {
+    const uint32_t sign = random() % 2 << 15;
+    const uint32_t exponent = random() % 31 << 10;  // 0: below the normal ones
+    q.scales.push_back(
+        Fp16ToFloat(static_cast<uint16_t>(sign | exponent | 0x181 | random() % 1024)));
+  }
   for (int64_t i = 0; i < rows * cols; ++i) {
     // Nothing reaches the ends of the range: the scale cannot be told from the numbers.
     q.integers.push_back(low + static_cast<int>(random() % (high - low + 1)));
@@ -288,10 +323,10 @@ Quantised RandomQuantised(int64_t rows, int64_t cols, int group, int low, int hi
   return q;
 }
 
-TEST(KeptIntegers, OfGroupsInsideTheirScales) {
+TEST(KeptIntegers, OfGroupsInsideTheirScalesAreLossless) {
   constexpr int64_t kRows = 40;
   constexpr int64_t kCols = 200;
-  const auto backend = CreateCpuBackend({.num_threads = 1, .isa = {}});
+  WorkerPool pool(2);
   for (const int given : {32, 64, 128, 256}) {
     const Quantised q = RandomQuantised(kRows, kCols, given, -5, 6);
     TensorView view = ViewOf(q.values, kRows, kCols);
@@ -299,18 +334,12 @@ TEST(KeptIntegers, OfGroupsInsideTheirScales) {
     view.scale_group = given;
     for (const int group : {32, 64, 128}) {
       for (const Codec codec : {Codec::kInt8, Codec::kInt4}) {
-        const auto matrix = (*backend)->Pack({{view}}, {codec, group});
-        ASSERT_TRUE(matrix.ok()) << matrix.status();
+        const auto matrix = *CpuMatrix::Create(std::span(&view, 1), {codec, group}, &pool);
         bool all = true;
         for (int64_t row = 0; row < kRows; ++row) {
           Floats kept(kCols);
-          static_cast<const CpuMatrix&>(**matrix).ReadRow(row, kept.data());
-          for (int64_t col = 0; col < kCols; ++col) {
-            const int64_t groups = (kCols + given - 1) / given;
-            const float scale = q.scales[row * groups + col / given];
-            const float rounded = Bf16ToFloat(FloatToBf16(scale));
-            all &= kept[col] == static_cast<float>(q.integers[row * kCols + col]) * rounded;
-          }
+          matrix->ReadRow(row, kept.data());
+          all &= std::memcmp(kept.data(), &q.values[row * kCols], kCols * sizeof(float)) == 0;
         }
         EXPECT_EQ(all, given % group == 0) << given << " as " << group;
       }
@@ -318,26 +347,97 @@ TEST(KeptIntegers, OfGroupsInsideTheirScales) {
   }
 }
 
+// The kernels multiply with these same numbers: a single input of 127 has the integer 127 and the
+// scale 1, so its output is a weight, times 127, exactly.
+TEST_P(IntegerWeights, KeptLosslesslyAreMultipliedAsTheyAre) {
+  constexpr int64_t kInputs = 512, kOutputs = 70;
+  const int low = format().codec == Codec::kInt8 ? -128 : -8;
+  const int high = format().codec == Codec::kInt8 ? 127 : 7;
+  const Quantised q = RandomQuantised(kOutputs, kInputs, format().group, low, high);
+  TensorView view = ViewOf(q.values, kOutputs, kInputs);
+  view.scales = q.scales.data();
+  view.scale_group = format().group;
+  const auto matrix = *backend_->Pack(std::span(&view, 1), format());
+  for (const int rows : {1, 2, 20}) {
+    for (const int64_t input : {0, 77, 511}) {
+      Floats x(rows * kInputs);
+      for (int row = 0; row < rows; ++row) x[row * kInputs + input] = 127;
+      const Floats y = Multiply(*matrix, x, rows);
+      for (int64_t i = 0; i < rows * kOutputs; ++i) {
+        ASSERT_EQ(y[i], 127 * q.values[i % kOutputs * kInputs + input]) << rows << " rows, " << i;
+      }
+    }
+  }
+}
+
+TEST_P(IntegerWeights, SumsOfTheLowestIntegersAreExact) {
+  constexpr int64_t kInputs = 512, kOutputs = 40;
+  const float lowest = format().codec == Codec::kInt8 ? -128 : -8;
+  const Floats weights(kOutputs * kInputs, lowest);
+  const Floats scales(kOutputs * kInputs / format().group, 1.0f);
+  TensorView view = ViewOf(weights, kOutputs, kInputs);
+  view.scales = scales.data();
+  view.scale_group = format().group;
+  const auto matrix = *backend_->Pack(std::span(&view, 1), format());
+  for (const int rows : {1, 20}) {
+    for (const float x : {127.0f, -127.0f}) {
+      const Floats y = Multiply(*matrix, Floats(rows * kInputs, x), rows);
+      EXPECT_EQ(y, Floats(rows * kOutputs, kInputs * lowest * x));
+    }
+  }
+}
+
+// However large or small weights are, their sizes in relation to each other stay.
+TEST_P(IntegerWeights, OfAnySizeAreTheSameIntegers) {
+  constexpr int64_t kInputs = 256, kOutputs = 33;
+  const Floats weights = RandomFloats(kOutputs * kInputs, 8);
+  const Floats x = RandomFloats(kInputs, 9);
+  const Floats expected = Multiply(*Pack(weights, kOutputs, kInputs), x, 1);
+  for (const int exponent : {-90, -40, -20, 20, 40, 90}) {
+    Floats scaled = weights;
+    for (float& weight : scaled) weight = std::ldexp(weight, exponent);
+    const Floats y = Multiply(*Pack(scaled, kOutputs, kInputs), x, 1);
+    for (int64_t i = 0; i < kOutputs; ++i) {
+      ASSERT_EQ(y[i], std::ldexp(expected[i], exponent)) << exponent;
+    }
+  }
+}
+
 TEST(KeptIntegers, NotWhereTheCodecHasThemNot) {
-  int8_t integers[3];
-  const auto keep = [&](Floats weights, float scale, cpu::PanelFormat::Codec codec) {
-    return cpu::KeepIntegers(codec, weights.data(), 3, scale, integers);
+  const auto keeps = [&](const Floats& weights, float scale, cpu::PanelFormat::Codec codec) {
+    return cpu::ScaleFor(codec, weights.data(), 3, scale) == scale;
   };
   constexpr auto kInt4 = cpu::PanelFormat::Codec::kInt4;
   constexpr auto kInt8 = cpu::PanelFormat::Codec::kInt8;
-  EXPECT_TRUE(keep({-8, 0, 7}, 1, kInt4).has_value());
-  EXPECT_EQ(integers[0], -8);
-  EXPECT_EQ(integers[2], 7);
-  EXPECT_FALSE(keep({0, 8, 0}, 1, kInt4).has_value());
-  EXPECT_FALSE(keep({-9, 0, 0}, 1, kInt4).has_value());
-  // The scale rounds by half a unit of its last place, which 127 must survive.
-  const float scale = 1 + 0x1p-8f - 0x1p-20f;
-  EXPECT_TRUE(keep({127 * scale, -127 * scale, 0}, scale, kInt8).has_value());
-  EXPECT_EQ(integers[0], 127);
-  EXPECT_EQ(integers[1], -127);
-  EXPECT_FALSE(keep({-128, 0, 0}, 1, kInt8).has_value());
-  EXPECT_FALSE(keep({0, 0, 0}, 0, kInt8).has_value());
-  EXPECT_FALSE(keep({0, 0, 0}, std::numeric_limits<float>::max(), kInt8).has_value());
+  EXPECT_TRUE(keeps({-7, 0, 7}, 1, kInt4));
+  EXPECT_TRUE(keeps({0, 3, 0}, 1, kInt4));
+  EXPECT_FALSE(keeps({0, 8, 0}, 1, kInt4));
+  EXPECT_FALSE(keeps({-9, 0, 0}, 1, kInt4));
+  EXPECT_TRUE(keeps({5, -100, 0}, 1, kInt8));
+  EXPECT_TRUE(keeps({-128, 0, 0}, 1, kInt8));
+  EXPECT_FALSE(keeps({0, 128, 0}, 1, kInt8));
+  EXPECT_EQ(cpu::ScaleFor(kInt8, Floats{127, 0, 0}.data(), 3, 0), 1.0f);
+}
+
+TEST(UnitOfScales, TakesTheLargestToTheEndOfFp16) {
+  EXPECT_EQ(cpu::UnitOf(Floats{0, 0}), 1.0f);
+  EXPECT_EQ(cpu::UnitOf(Floats{0.25f, -1.5f, 0}), 0x1p-15f);
+  EXPECT_EQ(cpu::UnitOf(Floats{65504}), 1.0f);
+  EXPECT_EQ(cpu::UnitOf(Floats{0x1p-24f}), 0x1p-39f);
+  EXPECT_EQ(cpu::UnitOf(Floats{0x1p127f}), 0x1p112f);
+  EXPECT_EQ(cpu::UnitOf(Floats{0x1p-140f}), 0x1p-126f);
+  EXPECT_EQ(cpu::ScaleBits(-65535, 1), 0xfbff);  // the last number before infinity
+}
+
+TEST(Fp16, RoundTripsEveryFiniteNumberAndRoundsToEven) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7c00) == 0x7c00) continue;
+    ASSERT_EQ(FloatToFp16(Fp16ToFloat(static_cast<uint16_t>(bits))), bits);
+  }
+  EXPECT_EQ(FloatToFp16(1 + 0x1p-11f), 0x3c00);
+  EXPECT_EQ(FloatToFp16(1 + 0x3p-11f), 0x3c02);
+  EXPECT_EQ(FloatToFp16(0x1p-25f), 0);
+  EXPECT_EQ(FloatToFp16(-0x3p-25f), 0x8002);
 }
 
 }  // namespace

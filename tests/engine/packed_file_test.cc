@@ -289,9 +289,9 @@ TEST_F(PackedFile, ABackendWithoutItsLayoutRefusesIt) {
   OtherBackend none("");
   const absl::Status status = weights->Load(config, &none).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.message(), HasSubstr("packed as cpu-panels-1, which the backend other"));
+  EXPECT_THAT(status.message(), HasSubstr("packed as cpu-panels-2, which the backend other"));
   EXPECT_THAT(status.message(), HasSubstr("take --device cpu"));
-  OtherBackend newer("cpu-panels-2");
+  OtherBackend newer("cpu-panels-3");
   EXPECT_THAT(weights->Load(config, &newer).status().message(), HasSubstr("make it again"));
   EXPECT_EQ(WritePackedWeights(scratch_.path(), config, none, weights->manifest(), nullptr).code(),
             absl::StatusCode::kFailedPrecondition);

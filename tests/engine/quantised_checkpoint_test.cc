@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/golden_logits.h"
+#include "tests/engine/packed_rows.h"
 #include "tests/engine/test_files.h"
 #include "tests/engine/test_model.h"
 
@@ -29,8 +30,8 @@ struct Case {
   double limit;            // of the deviation of logits in these numbers
 };
 constexpr Case kCases[] = {
-    {"gptq", "int4/32", "GPTQ int4 (7 matrices), integers kept as int4/32", 32, 0.06},
-    {"gptq_row", "int4/128", "integers kept as int4/128", 128, 0.06},
+    {"gptq", "int4/32", "GPTQ int4 (7 matrices), layers kept as int4/32, lossless", 32, 0.06},
+    {"gptq_row", "int4/128", "layers kept as int4/128, lossless", 128, 0.06},
     {"gptq_act_order", "int4/32", "quantised again to the nearest int4/32", 0, 0.3},
     {"awq", "int4/32", "AWQ int4 (7 matrices), dequantised and quantised again", 0, 0.3},
     {"fp8_block", "int8/128", "fp8 (7 matrices), dequantised and quantised again", 0, 0.05},
@@ -59,6 +60,10 @@ TEST_P(QuantisedModel, GivesTheNumbersOfTheDefinition) {
         << tensor;
     EXPECT_EQ(read->view.scale_group % 128, GetParam().scale_group % 128);
     EXPECT_EQ(read->view.scales != nullptr, GetParam().scale_group > 0);
+    if (read->view.scales == nullptr) continue;
+    const auto numbers = (*source)->CheckAllTensors(config);
+    const std::vector<float> kept = test::PackedAndRead(read->view, numbers->nearest);
+    EXPECT_EQ(std::memcmp(kept.data(), expected.view.data, expected.view.num_bytes()), 0) << tensor;
   }
   EXPECT_EQ(num_tensors, 2);
 }

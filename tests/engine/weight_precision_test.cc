@@ -30,8 +30,8 @@ TEST(ParseWeightPrecision, Names) {
   }
   const WeightPrecision int4 = *ParseWeightPrecision("int4", 64, DType::kBf16);
   EXPECT_EQ(int4.head.codec, WeightFormat::Codec::kInt8);
-  EXPECT_EQ(int4.MatrixBytes(int4.layers, 10, 100), 10 * 2 * (32 + 2));
-  EXPECT_EQ(int4.MatrixBytes(int4.head, 10, 128), 10 * 2 * (64 + 2));
+  EXPECT_EQ(int4.MatrixBytes(int4.layers, 10, 100), 10 * (2 * (32 + 2) + 2));
+  EXPECT_EQ(int4.MatrixBytes(int4.head, 10, 128), 10 * (2 * (64 + 2) + 2));
   EXPECT_EQ(int4.MatrixBytes({}, 10, 100), 2000);
 }
 

@@ -37,7 +37,7 @@ class CpuMatrix final : public PackedMatrix {
   const std::byte* data() const { return data_; }
   int64_t num_groups() const { return format_.num_groups(cols_); }
   int64_t num_panels() const { return (rows_ + cpu::kPanel - 1) / cpu::kPanel; }
-  int64_t panel_bytes() const { return num_groups() * format_.group_bytes(); }
+  int64_t panel_bytes() const { return format_.panel_bytes(num_groups()); }
 
   // Writes row `row` as fp32, [cols].
   void ReadRow(int64_t row, float* out) const;

@@ -41,43 +41,49 @@ struct Range {
   float high;
 };
 Range RangeOf(PanelFormat::Codec codec) {
-  if (codec == PanelFormat::Codec::kInt8) return {-127.0f, 127.0f};
+  if (codec == PanelFormat::Codec::kInt8) return {-128.0f, 127.0f};
   return {-8.0f, 7.0f};
+}
+
+bool HasIntegers(PanelFormat::Codec codec, const float* weights, int count, float scale) {
+  const auto [low, high] = RangeOf(codec);
+  bool has = true;
+  for (int i = 0; i < count; ++i) {
+    const float integer = weights[i] / scale;
+    has &= integer > low - 0.5f && integer < high + 0.5f;
+  }
+  return has;
 }
 
 }  // namespace
 
-uint16_t QuantiseWeights(PanelFormat::Codec codec, const float* weights, int count,
-                         int8_t* integers) {
-  const bool wide = codec == PanelFormat::Codec::kInt8;
+float ScaleFor(PanelFormat::Codec codec, const float* weights, int count, float given) {
+  if (given != 0 && HasIntegers(codec, weights, count, given)) return given;
   const float most = FirstLargest(weights, count);
-  const uint16_t bits = FloatToBf16(wide ? std::fabs(most) / 127.0f : most / -8.0f);
-  const float scale = Bf16ToFloat(bits);
-  if (scale == 0) {
-    std::fill(integers, integers + count, int8_t{0});
-    return bits;
-  }
-  const auto [low, high] = RangeOf(codec);
-  for (int i = 0; i < count; ++i) {
-    const float nearest = Nearest(weights[i] / scale);
-    integers[i] = static_cast<int8_t>(std::clamp(nearest, low, high));
-  }
-  return bits;
+  return codec == PanelFormat::Codec::kInt8 ? std::fabs(most) / 127.0f : most / -8.0f;
 }
 
-std::optional<uint16_t> KeepIntegers(PanelFormat::Codec codec, const float* weights, int count,
-                                     float scale, int8_t* integers) {
-  const uint16_t bits = FloatToBf16(scale);
-  const float rounded = Bf16ToFloat(bits);
-  if (rounded == 0 || !std::isfinite(rounded)) return std::nullopt;
+float UnitOf(std::span<const float> scales) {
+  float most = 0;
+  for (const float scale : scales) most = std::max(most, std::fabs(scale));
+  return most == 0 ? 1.0f : std::ldexp(1.0f, std::max(std::ilogb(most) - 15, -126));
+}
+
+uint16_t ScaleBits(float scale, float unit) {
+  constexpr float kLargest = 65504;  // what is between it and 2^16 would round to that
+  return FloatToFp16(std::clamp(scale / unit, -kLargest, kLargest));
+}
+
+void QuantiseWeights(PanelFormat::Codec codec, const float* weights, int count, float scale,
+                     int8_t* integers) {
+  if (scale == 0) {
+    std::fill(integers, integers + count, int8_t{0});
+    return;
+  }
   const auto [low, high] = RangeOf(codec);
   for (int i = 0; i < count; ++i) {
-    // An integer of 8 bits stays within a quarter of itself.
-    const float given = weights[i] / rounded;
-    if (!(given > low - 0.5f && given < high + 0.5f)) return std::nullopt;
-    integers[i] = static_cast<int8_t>(Nearest(given));
+    integers[i] = static_cast<int8_t>(std::clamp(Nearest(weights[i] / scale), low, high));
   }
-  return bits;
 }
 
 }  // namespace folio::cpu

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <optional>
+#include <span>
+#include <vector>
 
 #include "engine/backend/cpu/integer_weights.h"
 #include "engine/base/half.h"
@@ -40,27 +41,30 @@ DType DTypeOf(Codec codec) {
 
 // Of a group of integers: byte offset of the scale of an output, and of its weight for input `i`.
 int64_t ScaleOffset(const PanelFormat& format, int lane) {
-  return format.group_bytes() - 2 * kPanel + (lane % 16 * 2 + lane / 16) * 2;
+  return format.group_bytes() - 2 * kPanel + 2 * lane;
 }
 int64_t IntegerOffset(const PanelFormat& format, int lane, int i) {
   const int quad = format.codec == Codec::kInt8 ? i / 4 : i / 8;
   return (quad * kPanel + lane) * 4 + i % 4;
 }
+// Of a panel of `inputs`.
+int64_t UnitOffset(const PanelFormat& format, int lane, int64_t inputs) {
+  return format.num_groups(inputs) * format.group_bytes() + (lane % 16 * 2 + lane / 16) * 2;
+}
 // Of int4: in which half of its byte.
 int ShiftOf(int i) { return i % 8 < 4 ? 0 : 4; }
 
-// As fp32; `count` elements of dtype `given`.
-void Widen(DType given, const std::byte* source, int count, float* out) {
+// As fp32, of dtype `given`.
+void Widen(DType given, const std::byte* source, std::span<float> out) {
   if (given == DType::kF32) {
-    std::memcpy(out, source, count * sizeof(float));
+    std::memcpy(out.data(), source, out.size_bytes());
     return;
   }
-  uint16_t bits[kMaxWeightGroup];
-  std::memcpy(bits, source, count * sizeof(uint16_t));
+  const auto* bits = reinterpret_cast<const uint16_t*>(source);
   if (given == DType::kBf16) {
-    for (int i = 0; i < count; ++i) out[i] = Bf16ToFloat(bits[i]);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = Bf16ToFloat(bits[i]);
   } else {
-    for (int i = 0; i < count; ++i) out[i] = Fp16ToFloat(bits[i]);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = Fp16ToFloat(bits[i]);
   }
 }
 
@@ -74,22 +78,36 @@ uint32_t EightInFourBytes(const int8_t* integers) {
   return static_cast<uint32_t>(nibbles) | static_cast<uint32_t>(nibbles >> 32) << 4;
 }
 
-void PackIntegers(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
-                  const RowScales& scales, int lane, std::byte* panel) {
-  const bool keeps = scales.scales != nullptr && scales.group % format.group == 0;
-  float weights[kMaxWeightGroup];
-  int8_t integers[kMaxWeightGroup];
+// The scales of a row's groups, of the given ones those that can be kept.
+std::vector<float> ScalesOf(const PanelFormat& format, std::span<const float> weights,
+                            const RowScales& given) {
+  const bool has_scales = given.scales != nullptr && given.group % format.group == 0;
+  const auto inputs = static_cast<int64_t>(weights.size());
+  std::vector<float> scales;
   for (int64_t first = 0; first < inputs; first += format.group) {
-    const int count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
-    Widen(given, source + first * DTypeBytes(given), count, weights);
-    std::optional<uint16_t> kept;
-    if (keeps) {
-      const float scale = scales.scales[first / scales.group];
-      kept = KeepIntegers(format.codec, weights, count, scale, integers);
-    }
-    const uint16_t scale = kept ? *kept : QuantiseWeights(format.codec, weights, count, integers);
+    const auto count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
+    const float scale = has_scales ? given.scales[first / given.group] : 0;
+    scales.push_back(ScaleFor(format.codec, &weights[first], count, scale));
+  }
+  return scales;
+}
+
+void PackIntegers(const PanelFormat& format, DType given, const std::byte* source, int64_t inputs,
+                  const RowScales& row_scales, int lane, std::byte* panel) {
+  std::vector<float> weights(inputs);
+  Widen(given, source, weights);
+  const std::vector<float> scales = ScalesOf(format, weights, row_scales);
+  const float unit = UnitOf(scales);
+  const uint16_t unit_bits = FloatToBf16(unit);
+  std::memcpy(panel + UnitOffset(format, lane, inputs), &unit_bits, 2);
+  int8_t integers[kMaxWeightGroup];
+  for (size_t group = 0; group < scales.size(); ++group) {
+    const int64_t first = static_cast<int64_t>(group) * format.group;
+    const auto count = static_cast<int>(std::min<int64_t>(format.group, inputs - first));
+    const uint16_t bits = ScaleBits(scales[group], unit);
+    QuantiseWeights(format.codec, &weights[first], count, Fp16ToFloat(bits) * unit, integers);
     std::fill(integers + count, integers + format.group, int8_t{0});
-    std::memcpy(panel + ScaleOffset(format, lane), &scale, 2);
+    std::memcpy(panel + ScaleOffset(format, lane), &bits, 2);
     std::byte* to = panel + IntegerOffset(format, lane, 0);
     const int step = format.codec == Codec::kInt8 ? 4 : 8;
     for (int i = 0; i < format.group; i += step, to += 4 * kPanel) {
@@ -114,6 +132,8 @@ void PackPairs(const PanelFormat& format, const std::byte* source, int64_t input
 
 void ReadIntegers(const PanelFormat& format, const std::byte* panel, int lane, int64_t inputs,
                   float* out) {
+  uint16_t unit;
+  std::memcpy(&unit, panel + UnitOffset(format, lane, inputs), 2);
   for (int64_t input = 0; input < inputs; ++input) {
     const int i = static_cast<int>(input % format.group);
     const std::byte* const group = panel + input / format.group * format.group_bytes();
@@ -122,7 +142,7 @@ void ReadIntegers(const PanelFormat& format, const std::byte* panel, int lane, i
         format.codec == Codec::kInt8 ? static_cast<int8_t>(byte) : (byte >> ShiftOf(i) & 15) - 8;
     uint16_t scale;
     std::memcpy(&scale, group + ScaleOffset(format, lane), 2);
-    out[input] = static_cast<float>(weight) * Bf16ToFloat(scale);
+    out[input] = static_cast<float>(weight) * (Fp16ToFloat(scale) * Bf16ToFloat(unit));
   }
 }
 

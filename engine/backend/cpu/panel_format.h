@@ -20,9 +20,10 @@ inline constexpr int kMaxWeightGroup = 128;
 //   int8        [group / 4][32 outputs][4 inputs], then scales
 //   int4        [group / 8][32 outputs][4 bytes], eight added to each weight, inputs 0..3 of eight
 //               in the low halves of the bytes and 4..7 in the high ones; then scales
-// Scales are bf16, [16][2]: of outputs i and i + 16.
-// Files hold panels as they are: whoever changes a byte of them changes kPanelLayout.
-inline constexpr char kPanelLayout[] = "cpu-panels-1";
+// Scales are fp16, [32 outputs]. Behind the last group of a panel of integers are the outputs'
+// units (integer_weights.h), bf16, [16][2]: of outputs i and i + 16. Files hold panels as they are:
+// whoever changes a byte of them changes kPanelLayout.
+inline constexpr char kPanelLayout[] = "cpu-panels-2";
 struct PanelFormat {
   enum class Codec : uint8_t { kF32, kF16, kBf16, kInt8, kInt4 };
   Codec codec = Codec::kF32;
@@ -33,8 +34,11 @@ struct PanelFormat {
 
   bool integers() const { return codec == Codec::kInt8 || codec == Codec::kInt4; }
   int64_t num_groups(int64_t inputs) const { return (inputs + group - 1) / group; }
-  // Bytes of one group of a panel.
+  // Bytes of one group of a panel, and of a panel of so many groups.
   int64_t group_bytes() const;
+  int64_t panel_bytes(int64_t num_groups) const {
+    return num_groups * group_bytes() + (integers() ? 2 * kPanel : 0);
+  }
   // 4-byte words of one group of inputs of one row, as kernels multiply it.
   int64_t x_words() const { return integers() ? 2 + group / 4 : 2; }
 };

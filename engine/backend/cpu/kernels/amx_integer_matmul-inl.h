@@ -228,6 +228,7 @@ void MultiplyPanelTiles(const PanelFormat& format, const MatMulArgs& args, int64
     bytes.weights_stride = int64_t{format.group} * kPanel;
     unpacked = true;
   }
+  const std::byte* const units = packed + args.num_groups * format.group_bytes();
   const bool is_first = panel == args.panel_begin;
   const int64_t num_passes = (end_row - first_row + 2 * kTileRows - 1) / (2 * kTileRows);
   for (int row = first_row; row < end_row; row += 2 * kTileRows) {
@@ -264,7 +265,7 @@ void MultiplyPanelTiles(const PanelFormat& format, const MatMulArgs& args, int64
       for (int r = 0; r < rows.rows[block]; ++r) {
         for (int vec = 0; vec < 2; ++vec) {
           WriteOutputs(args, row_of[block] + r, panel * kPanel + vec * 16,
-                       Load(sums[block][r] + vec * 16));
+                       Load(sums[block][r] + vec * 16) * LoadUnits(units, vec));
         }
       }
     }

@@ -36,7 +36,7 @@ FOLIO_INLINE Vec ToFloat(IntVec v) {
 }
 
 // Products of unsigned bytes u with the bytes of x, of each 16-bit lane two added: below 2^15 for
-// u < 128.
+// u <= 128.
 #if defined(__AVX512BW__)
 FOLIO_INLINE IntReg MultiplyBytes(BitReg u, __m512i x) {
   return (IntReg)_mm512_maddubs_epi16((__m512i)u, x);
@@ -101,7 +101,7 @@ FOLIO_INLINE NibbleSums AddNibbles(NibbleSums sums, BitVec u, uint32_t x) {
 FOLIO_INLINE IntVec EndNibbles(IntVec /*before*/, NibbleSums sums) { return sums.sums; }
 #endif
 
-// Signed weights in [-127, 127] as the instruction set multiplies them; kBias was added to each.
+// Signed weights as the instruction set multiplies them; kBias was added to each.
 #if defined(__AVX512VNNI__)
 struct SignedQuads {
   static constexpr int kBias = 128;

@@ -85,9 +85,12 @@ struct Int4Panels {
   }
 };
 
-// The scales of 16 outputs of a panel, of its first or second vector.
+// Of 16 outputs of a panel, its first or second vector: the scales of a group, and the units.
 FOLIO_INLINE Vec LoadScales(const std::byte* scales, int vec) {
-  const BitVec both = LoadBits(scales);
+  return LoadFp16(reinterpret_cast<const uint16_t*>(scales) + vec * 16);
+}
+FOLIO_INLINE Vec LoadUnits(const std::byte* units, int vec) {
+  const BitVec both = LoadBits(units);
   return vec == 0 ? LowBf16(both) : HighBf16(both);
 }
 
@@ -135,11 +138,12 @@ void MultiplyGroups(const PanelFormat& format, const MatMulArgs& args, int64_t p
       AddGroup<Panels, kRows, kVecs>(format.group, w, vec, x + group * x_words, sums);
       w += group_bytes;
     }
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        WriteOutputs(args, row + r, panel * kPanel + (vec + v) * 16, sums[r][v]);
+    for (int v = 0; v < kVecs; ++v) {
+      const Vec units = LoadUnits(w, vec + v);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        WriteOutputs(args, row + r, panel * kPanel + (vec + v) * 16, sums[r][v] * units);
       }
     }
   }

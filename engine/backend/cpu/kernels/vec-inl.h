@@ -168,7 +168,13 @@ FOLIO_INLINE Reg LoadFp16Reg(const uint16_t* p) {
 #elif defined(__F16C__)
   return (Reg)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 #else
-  return Reg{Fp16ToFloat(p[0]), Fp16ToFloat(p[1]), Fp16ToFloat(p[2]), Fp16ToFloat(p[3])};
+  // As Fp16ToFloat, lane by lane.
+  using HalfReg = uint16_t __attribute__((vector_size(kRegBytes / 2)));
+  const BitReg bits = __builtin_convertvector(LoadReg<HalfReg>(p), BitReg);
+  const BitReg magnitude = bits & 0x7fffu;
+  const Reg scaled = (Reg)(magnitude << 13) * SplatReg(0x1p112f);
+  const BitReg infinite_or_nan = (BitReg)(magnitude >= 0x7c00u) & 0x7f800000u;
+  return (Reg)((BitReg)scaled | infinite_or_nan | (bits & 0x8000u) << 16);
 #endif
 }
 FOLIO_INLINE Vec LoadFp16(const uint16_t* p) {
