@@ -50,7 +50,7 @@ absl::StatusOr<Estimate> EngineImpl::EstimateRequest(GenerateSpec spec) const {
                  .total_tokens = checked.total_tokens - 1,
                  .step_tokens = model_->scheduler.step_tokens}),
       &estimate.memory);
-  int64_t needed = BytesNeeded(spec.attention, checked.total_tokens, checked.shared_tokens);
+  int64_t needed = checked.needed_bytes;
   if (checked.shared_tokens > 0 && !HasCache(*checked.document, spec.attention)) {
     Add(FootprintOfDocument(spec.attention, checked.shared_tokens), &estimate.document);
     needed += BytesNeeded(spec.attention, checked.shared_tokens, 0);

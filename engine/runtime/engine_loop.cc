@@ -221,6 +221,8 @@ bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
     StartedStep record{step, {}};
     for (const ScheduledTokens& part : step) {
       record.ids.push_back(part.sequence->id);
+      record.num_tokens += part.num_tokens;
+      record.num_requests += part.sequence->id == 0 ? 0 : 1;
       std::vector<int32_t>& tokens = *part.sequence->tokens;
       // For the token that Commit adds.
       if (part.sequence->generates && tokens.size() == tokens.capacity()) {
@@ -297,7 +299,7 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
     const absl::Status sent = CatchErrors([&] { AcceptScores(std::move(scores)); });
     if (!sent.ok()) Cancel(id, sent);
   }
-  for (size_t n = 0; n < step.ids.size(); ++n) NoteStep(step.ids[n], static_cast<int>(n));
+  for (size_t n = 0; n < step.ids.size(); ++n) NoteStep(step, n);
   for (ModelRunner::Output& output : results->outputs) {
     const RequestId id = output.id;
     const absl::Status sent = CatchErrors([&] { AcceptOutput(std::move(output)); });
@@ -305,13 +307,17 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
   }
 }
 
-void EngineLoop::NoteStep(RequestId id, int place) {
+void EngineLoop::NoteStep(const StartedStep& step, size_t part) {
+  const RequestId id = step.ids[part];
   const auto it = requests_.find(id);
   if (it == requests_.end() || it->second->ignores_output()) return;
   Generation* generation = it->second.get();
   const Sequence& sequence = generation->sequence;
+  generation->NoteStep(step.parts[part].num_tokens, step.num_tokens, step.num_requests);
   generation->NoteMemory(store_->FootprintOf(sequence.kv));
-  if (store_->tiered()) generation->NoteReads(store_->home(), store_->ReadsOf(place));
+  if (store_->tiered()) {
+    generation->NoteReads(store_->home(), store_->ReadsOf(static_cast<int>(part)));
+  }
   if (sequence.num_in_kv <= sequence.num_prompt) {
     generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
     const absl::Status sent = CatchErrors([&] { generation->SendPrompt(); });

@@ -103,6 +103,10 @@ class FakeRunner final : public EngineLoop::StepRunner {
 
 inline const std::vector<int32_t> kEos = {2};
 
+inline TenantPtr NamedTenant(const std::string& name, double weight = 1) {
+  return std::make_shared<Tenant>(Tenant{.name = name, .weight = weight});
+}
+
 class EngineLoopTest : public testing::Test {
  protected:
   explicit EngineLoopTest(int64_t frames = 100)
@@ -124,9 +128,13 @@ class EngineLoopTest : public testing::Test {
   }
   std::shared_ptr<Recorder> Submit(RequestId id, GenerateSpec spec) {
     auto recorder = std::make_shared<Recorder>();
-    ClientShares::Share share = spec.client.empty() ? nullptr : shares_.Join(spec.client, 1000);
+    TenantAccounts::Ticket ticket;
+    LimitOf of;
+    EXPECT_EQ(loop_.accounts().Join(loop_.accounts().Open(spec.tenant), {.requests = 1}, {},
+                                    &ticket, &of),
+              nullptr);
     loop_.Submit(id, std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos,
-                                                  std::move(share)));
+                                                  std::move(ticket)));
     return recorder;
   }
   void RunUntilIdle() {
@@ -134,8 +142,9 @@ class EngineLoopTest : public testing::Test {
     }
   }
   // The front door's part of a document's life.
-  DocumentHandle Open(const std::string& id, std::shared_ptr<EventSink> sink = nullptr) {
-    const DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr)->handle;
+  DocumentHandle Open(const std::string& id, std::shared_ptr<EventSink> sink = nullptr,
+                      const Payer& payer = {}) {
+    const DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr, payer)->handle;
     loop_.documents().Create(handle, Attention("full"));
     loop_.documents().Follow(handle, std::move(sink));
     return handle;
@@ -164,7 +173,6 @@ class EngineLoopTest : public testing::Test {
   FakeRunner runner_;
   int num_device_failures_ = 0;
   std::unique_ptr<KvStore> store_;
-  ClientShares shares_;
   DocumentDirectory directory_{{.max_documents = 2000}};
   EngineLoop loop_;
 };

@@ -58,7 +58,7 @@ class EstimateTest : public testing::TestWithParam<Cache> {
   }
   // nullopt: the strategy takes no documents.
   std::optional<DocumentHandle> Upload(const std::string& id, size_t num_tokens) {
-    const auto opened = engine_->OpenDocument(id, AnyAttention(), nullptr);
+    const auto opened = engine_->OpenDocument(id, AnyAttention(), nullptr, {});
     if (!opened.ok()) return std::nullopt;
     auto sink = std::make_shared<Recorder>();
     EXPECT_TRUE(engine_->FollowDocument(opened->handle, sink).ok());
@@ -167,7 +167,7 @@ TEST_P(EstimateTest, SaysWhetherItFits) {
 }
 
 TEST_P(EstimateTest, AQuestionUnderAnotherStrategyNeedsItsDocumentAgain) {
-  const auto opened = engine_->OpenDocument("book", {{"full", {}}, {}}, nullptr);
+  const auto opened = engine_->OpenDocument("book", {{"full", {}}, {}}, nullptr, {});
   ASSERT_TRUE(opened.ok());
   const auto sink = std::make_shared<Recorder>();
   ASSERT_TRUE(engine_->FollowDocument(opened->handle, sink).ok());

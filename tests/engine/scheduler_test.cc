@@ -236,16 +236,16 @@ TEST_F(SchedulerTest, ManyPromptsShareTheStepAndNoneStarves) {
 }
 
 TEST_F(SchedulerTest, TheManyPromptsOfOneClientDoNotHoldUpTheOneOfAnother) {
-  ClientShare many;
-  ClientShare one;
+  TenantShare many;
+  TenantShare one;
   std::vector<Sequence*> all;
   for (int i = 0; i < 20; ++i) {
     all.push_back(Admit(500 - i));
-    all.back()->share = &many;
+    all.back()->claim.tenant = &many;
   }
   Step();
   Sequence* only = Admit(30);
-  only->share = &one;
+  only->claim.tenant = &one;
   const auto step = Step();
   EXPECT_EQ(TokensOf(step, only), 30);
   EXPECT_TRUE(only->decoding());

@@ -189,11 +189,12 @@ void FakeEngine::LetGoOn(RequestId id) {
   changed_.NotifyAll();
 }
 
-absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention,
+absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention, const Payer& payer,
                                                 std::shared_ptr<EventSink> sink) {
   MutexLock lock(&mu_);
   FOLIO_RETURN_IF_ERROR(CheckServing());
   GenerateSpec spec;
+  spec.tenant = payer.tenant;
   FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(attention, {}));
   return Add(std::move(spec), std::move(sink));
 }
@@ -230,13 +231,13 @@ absl::Status FakeEngine::CheckDocumentSize(const AttentionSpec&, int64_t num_byt
 
 absl::StatusOr<DocumentInfo> FakeEngine::OpenDocument(
     const std::string& id, const AttentionSpec& attention,
-    std::shared_ptr<DocumentAttachment> attachment) {
+    std::shared_ptr<DocumentAttachment> attachment, const Payer& payer) {
   MutexLock lock(&mu_);
   if (std::optional<DocumentInfo> document = directory_.Find(id)) return *std::move(document);
   FOLIO_RETURN_IF_ERROR(CheckServing());
   FOLIO_ASSIGN_OR_RETURN(const AttentionSpec resolved, ResolveAttention(attention, {}));
   FOLIO_ASSIGN_OR_RETURN(DocumentInfo document,
-                         directory_.Create(id, resolved, std::move(attachment)));
+                         directory_.Create(id, resolved, std::move(attachment), payer));
   documents_[document.handle.incarnation] = {};
   return document;
 }

@@ -60,15 +60,15 @@ class FakeEngine final : public Engine {
   void LetGoOn(RequestId id) override;
 
   // Scores every token as it comes, with -1.
-  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention, const Payer& payer,
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
   void FinishScore(RequestId id) override;
   // A token is a byte.
   absl::Status CheckDocumentSize(const AttentionSpec& attention, int64_t num_bytes) const override;
-  absl::StatusOr<DocumentInfo> OpenDocument(
-      const std::string& id, const AttentionSpec& attention,
-      std::shared_ptr<DocumentAttachment> attachment) override;
+  absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
+                                            std::shared_ptr<DocumentAttachment> attachment,
+                                            const Payer& payer) override;
   absl::Status FollowDocument(const DocumentHandle& handle,
                               std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
