@@ -117,6 +117,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
         kQueuedRequests, LimitOf::kAll,
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
   }
+  FOLIO_RETURN_IF_ERROR(CheckDeadline(spec, checked));
   TenantAccounts::Ticket ticket;
   FOLIO_RETURN_IF_ERROR(JoinQueue(spec, checked, &ticket));
   if (spec.document.has_value() && directory_.Touch(*spec.document)) {

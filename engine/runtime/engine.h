@@ -154,6 +154,8 @@ struct EngineStats {
   int running = 0;
   int waiting = 0;
   int64_t waiting_prefill_tokens = 0;
+  // What one of them takes beside the answers that run; 0: nothing is known yet.
+  double prefill_token_seconds = 0;
   // In memory.
   int64_t kv_used_bytes = 0;
   int64_t summary_used_bytes = 0;
@@ -236,7 +238,8 @@ class Engine {
   // The same of a document of so many tokens. Errors: INVALID_ARGUMENT (attention, too many
   // tokens).
   virtual absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
-                                                    int64_t num_tokens) const = 0;
+                                                    int64_t num_tokens,
+                                                    const Payer& payer) const = 0;
 
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;

@@ -65,8 +65,8 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
-  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
-                                            int64_t num_tokens) const override;
+  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention, int64_t num_tokens,
+                                            const Payer& payer) const override;
   void Cancel(RequestId id, absl::Status reason) override;
   void HoldBack(RequestId id) override {
     thread_.Post({[id](EngineLoop& loop) { loop.HoldBack(id); }});
@@ -142,6 +142,14 @@ class EngineImpl final : public Engine {
   };
   // Resolves its attention. Errors: those of Submit.
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
+  // When it would run, looking so many seconds ahead.
+  std::optional<Forecast> ForecastOf(const GenerateSpec& spec, const Checked& checked,
+                                     double most_seconds) const;
+  // Tokens [begin, end) of a prompt under a plan.
+  LoadItem ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end, const Payer& payer,
+                  const WorkLoad& load) const;
+  // FAILED_PRECONDITION if its deadline is long before its first token could be there.
+  absl::Status CheckDeadline(const GenerateSpec& spec, const Checked& checked) const;
   // RESOURCE_EXHAUSTED with the bound that it would be beyond.
   absl::Status JoinQueue(const GenerateSpec& spec, const Checked& checked,
                          TenantAccounts::Ticket* ticket);
@@ -161,7 +169,7 @@ class EngineImpl final : public Engine {
   DocumentDirectory directory_;
   mutable GrammarCompiler grammars_;  // a cache
   TransformerRunner runner_;
-  EngineLoop loop_;
+  mutable EngineLoop loop_;  // its accounts are any thread's
 
   std::atomic<bool> draining_{false};
   std::atomic<RequestId> next_id_{1};

@@ -109,6 +109,10 @@ class EngineLoop {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t waiting_prefill_tokens() const;
+  // Of a token of a prompt beside the answers that run; 0: unknown.
+  double PrefillTokenSeconds() const;
+  // All work that is there, for forecasts.
+  void Describe(WorkLoad* load) const;
   // The earliest deadline of all requests, and of reads that somebody waits for, if any.
   std::optional<SteadyTime> NextDeadline() const;
 
@@ -142,6 +146,14 @@ class EngineLoop {
   // Prepares it, and it waits from now on. If its document is gone it fails.
   void Begin(Generation* generation);
   void ExpireDeadlines();
+  // Why it ends at this time for its deadline: that has passed, or certainly will before its first
+  // token; OK: it goes on.
+  absl::Status CheckDeadline(const Generation& generation, SteadyTime now) const;
+  // Those that would end after their deadlines come last.
+  void FindLate(SteadyTime now);
+  // Tokens of its answer still to come, as answers have come out.
+  double AnswerLeft(const Generation& generation) const;
+  LoadItem Describe(const Generation& generation) const;
   // When a request that waits for the disk gives up; nullopt: it does not wait for it.
   std::optional<SteadyTime> DiskDeadline(const Generation& generation) const;
   void AdmitReturning();
@@ -219,6 +231,8 @@ class EngineLoop {
   DocumentTable documents_;
   ScoringTable scorings_;
   Counters counters_;
+  // Of the tokens that were asked for, those that answers came to.
+  double answer_part_ = 1;
   RestoreChoice restores_;
   SliceReads measured_;              // of all steps, as of the last one
   std::deque<StartedStep> started_;  // at most two, the oldest first

@@ -275,8 +275,9 @@ void EngineLoop::TakePlace(Generation* generation, Look* look) {
 }
 
 bool EngineLoop::LookAtWaiting() {
-  scheduler_.shares().TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   Look look{std::chrono::steady_clock::now(), false, {}};
+  FindLate(look.now);
+  scheduler_.shares().TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     if (times_uploads_passed_ >= kMaxTimesPassed && SomethingRuns()) {
       look.all_wait = Generation::Wait::kMemory;

@@ -37,6 +37,11 @@ EngineStats EngineThread::Stats() const {
   return stats_;
 }
 
+WorkLoad EngineThread::GetLoad() const {
+  MutexLock lock(&mu_);
+  return load_;
+}
+
 bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
   commands->clear();
   std::optional<SteadyTime> deadline;
@@ -85,8 +90,12 @@ void EngineThread::Publish(bool busy) {
   stats.busy = busy;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   stats.last_step_unix_seconds = std::chrono::duration<double>(now).count();
+  stats.prefill_token_seconds = loop_->PrefillTokenSeconds();
+  // Without memory the last one stays.
+  const bool described = CatchErrors([&] { loop_->Describe(&next_load_); }).ok();
   MutexLock lock(&mu_);
   stats_ = stats;
+  if (described) std::swap(load_, next_load_);
 }
 
 void EngineThread::Apply(EngineCommands* commands) {

@@ -79,6 +79,10 @@ class Generation {
   void NoteMemory(const KvFootprint& footprint);
   void NoteReads(Tier home, const SliceReads& reads);
 
+  // Of the tokens that were asked for, what the answer has.
+  double answered_part() const {
+    return static_cast<double>(num_generated_) / static_cast<double>(spec.stop.max_new_tokens);
+  }
   SteadyTime submitted() const { return submitted_; }
   Phase phase() const;
   // Of the token that Accept gets next.

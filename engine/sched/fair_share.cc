@@ -7,6 +7,8 @@ namespace {
 
 // So much work of its tenant comes first for each step of a request's priority.
 constexpr double kWorkPerPriority = 256;
+// What comes before requests that are late: more than any queue has.
+constexpr double kWorkOfLate = 1e15;
 // Nobody is owed, or owes, more than so many steps do.
 constexpr double kBoundSteps = 4;
 constexpr double kMostPriority = 100;
@@ -18,7 +20,10 @@ constexpr int64_t kPartForOthers = 8;
 
 }  // namespace
 
-double Claim::rank() const { return joined + remaining + kWorkPerPriority * priority; }
+double Claim::rank() const {
+  const double rank = joined + remaining + kWorkPerPriority * priority;
+  return late ? rank + kWorkOfLate : rank;
+}
 
 void FairShare::Join(Claim* claim) {
   claim->joined = claim->share().served;

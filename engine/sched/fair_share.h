@@ -70,6 +70,8 @@ struct Claim {
   double joined = 0;
   int64_t since_step = 0;
   int64_t order = 0;  // of all, as they came
+  // It would end after its deadline: it runs when nobody else wants to.
+  bool late = false;
   // Work until its first token; of each of its next tokens.
   double remaining = 0;
   double cost = 1;
@@ -118,6 +120,9 @@ class FairShare {
                          int64_t capacity_bytes);
 
  private:
+  // Turns behind all others.
+  static constexpr double kLast = 1e9;
+
   void Touch(TenantShare* share);
   // Adds to what the tenants are owed that want more; false if there is none.
   static bool AddRound(std::span<Claim*> claims, int64_t budget);
@@ -167,6 +172,7 @@ void FairShare::TakeTurns(std::initializer_list<const std::list<Request*>*> admi
     Claim& claim = request->claim();
     TenantShare& share = claim.share();
     claim.turn = ++share.count / share.weight + Handicap(claim, least_priority);
+    if (claim.late) claim.turn += kLast;
   }
   waiting->sort([](Request* a, Request* b) {
     const Claim& one = a->claim();

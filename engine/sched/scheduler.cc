@@ -95,6 +95,14 @@ void Scheduler::Remove(Sequence* sequence) {
   ChangeReservation(sequence, -sequence->reserved_bytes);
 }
 
+double Scheduler::WorkOf(const ScheduledTokens& part) const {
+  const Sequence& sequence = *part.sequence;
+  const int64_t begin = sequence.num_in_kv;
+  return sequence.decoding()
+             ? 0
+             : options_.costs.OfPrompt(sequence.plan, begin, begin + part.num_tokens);
+}
+
 double Scheduler::WorkLeft(const Sequence& sequence) const {
   const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
   const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
@@ -169,6 +177,39 @@ void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
     return taken;
   });
   std::erase_if(step_, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
+}
+
+void Scheduler::Describe(WorkLoad* load) const {
+  load->rates = rates_;
+  load->pacer = pacer_;
+  load->step_tokens = options_.step_tokens;
+  load->prefill_share_tokens = options_.prefill_share_tokens;
+  load->free_bytes = store_->capacity_bytes() - store_->reserved_bytes();
+}
+
+LoadItem Scheduler::Describe(const Sequence& sequence) const {
+  const Claim& claim = sequence.claim;
+  const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
+  const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
+  LoadItem item;
+  item.tenant = claim.tenant;
+  item.weight = claim.share().weight;
+  item.served = claim.share().served;
+  item.rank = claim.rank();
+  item.turn = claim.turn;
+  if (sequence.decoding() || sequence.num_known <= begin) return item;
+  item.prompt_tokens = static_cast<double>(sequence.num_known - begin);
+  item.token_work = WorkLeft(sequence) / item.prompt_tokens;
+  return item;
+}
+
+double Scheduler::UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const {
+  if (!rates_.known()) return 0;
+  const double answers = std::max(1, num_answers);
+  const auto prompts = static_cast<double>(std::min<int64_t>(
+      options_.prefill_share_tokens,
+      pacer_.UsualPromptTokens(std::max(1, num_answers), rates_.Seconds(answers, 0))));
+  return (prompt_tokens / prompts + answer_tokens) * rates_.Seconds(answers, prompts);
 }
 
 bool Scheduler::HasWorkBeside(const Sequence* one) const {

@@ -8,8 +8,10 @@
 #include "absl/status/status.h"
 #include "engine/kv/kv_store.h"
 #include "engine/sched/fair_share.h"
+#include "engine/sched/forecast.h"
 #include "engine/sched/sequence.h"
 #include "engine/sched/step_pacer.h"
+#include "engine/sched/step_rates.h"
 #include "engine/sched/work_costs.h"
 
 namespace folio {
@@ -94,10 +96,22 @@ class Scheduler {
   void Commit(const std::vector<ScheduledTokens>& step);
 
   // A step took `seconds`: later ones are sized by it.
-  void NoteStep(const StepWork& work, double seconds) { pacer_.Note(work, seconds); }
+  void NoteStep(const StepWork& work, double seconds) {
+    pacer_.Note(work, seconds);
+    rates_.Note(work.num_answers, work.prompt_work, seconds);
+  }
 
   const FairShare& shares() const { return shares_; }
-  const StepPacer& pacer() const { return pacer_; }
+  const StepRates& rates() const { return rates_; }
+  // What steps may have, and how fast they are.
+  void Describe(WorkLoad* load) const;
+  // A sequence as a forecast sees it: its tenant and what is left of its prompt.
+  LoadItem Describe(const Sequence& sequence) const;
+  // How long a request of so many tokens takes beside those that run, as steps are now; 0: unknown.
+  double UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const;
+  const std::vector<Sequence*>& running() const { return running_; }
+  // Of the tokens of a prompt in a step that is to be committed; 0 for an answer's.
+  double WorkOf(const ScheduledTokens& part) const;
   // Of its prompt, with what it has in the cache or finds there.
   double WorkLeft(const Sequence& sequence) const;
 
@@ -125,6 +139,7 @@ class Scheduler {
   const Reserve reserve_;
   const EvictFor evict_for_;
   StepPacer pacer_;
+  StepRates rates_;
   FairShare shares_;
   std::vector<Sequence*> running_;  // in order of admission
   // Of the last step; each has room for all that run.

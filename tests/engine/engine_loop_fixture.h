@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,6 +58,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
     ModelRunner::Results& results = started_.emplace_back();
     most_started = std::max(most_started, started_.size());
     ++steps;
+    const int64_t before = tokens;
     for (const ScheduledTokens& part : step) {
       tokens += part.num_tokens;
       const Sequence& sequence = *part.sequence;
@@ -74,8 +77,11 @@ class FakeRunner final : public EngineLoop::StepRunner {
         results.outputs.push_back({sequence.id, {answer, 0.0f, {}, !bad}});
       }
     }
+    last_tokens_ = tokens - before;
   }
   ModelRunner::Results Finish() override {
+    std::this_thread::sleep_for(std::chrono::duration<double>(
+        seconds_per_token * static_cast<double>(std::exchange(last_tokens_, 0))));
     ModelRunner::Results results = std::move(started_.front());
     started_.pop_front();
     if (std::exchange(finish_throws, false)) throw std::bad_alloc();
@@ -91,6 +97,8 @@ class FakeRunner final : public EngineLoop::StepRunner {
   size_t most_started = 0;
   std::function<bool(const Sequence&)> has_no_room = [](const Sequence&) { return false; };
   size_t num_reserved = 0;
+  // How slow the model is.
+  double seconds_per_token = 0;
   // Once.
   bool start_throws = false;
   bool finish_throws = false;
@@ -98,6 +106,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
   std::map<RequestId, int64_t> not_finite;
 
  private:
+  int64_t last_tokens_ = 0;
   std::deque<ModelRunner::Results> started_;
 };
 

@@ -131,7 +131,7 @@ TEST_P(EstimateTest, IsWhatReceiptsSay) {
 
 TEST_P(EstimateTest, SaysWhetherItFits) {
   const auto of = [this](int64_t num_tokens) {
-    const auto estimate = engine_->EstimateDocument({{"full", {}}, {}}, num_tokens);
+    const auto estimate = engine_->EstimateDocument({{"full", {}}, {}}, num_tokens, {});
     EXPECT_TRUE(estimate.ok()) << estimate.status();
     return *estimate;
   };
@@ -140,9 +140,9 @@ TEST_P(EstimateTest, SaysWhetherItFits) {
   const Estimate never = of(int64_t{1} << 28);
   EXPECT_EQ(never.fit, Estimate::Fit::kNever);
   EXPECT_THAT(never.reason, testing::HasSubstr("bytes"));
-  EXPECT_EQ(engine_->EstimateDocument({{"nothing", {}}, {}}, 10).status().code(),
+  EXPECT_EQ(engine_->EstimateDocument({{"nothing", {}}, {}}, 10, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(engine_->EstimateDocument({}, (int64_t{1} << 30) + 1).status().code(),
+  EXPECT_EQ(engine_->EstimateDocument({}, (int64_t{1} << 30) + 1, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
   // Half of the capacity is a document's until it is deleted.
   const int64_t capacity = engine_->info().kv_capacity_bytes;

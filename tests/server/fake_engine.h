@@ -50,10 +50,11 @@ class FakeEngine final : public Engine {
   absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
       const GrammarSource& source) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
-  // A byte for each token, 1000 of which fit now.
+  // A byte for each token, 1000 of which fit now, and a second more until the first one comes; half
+  // of one in the queue.
   absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
-  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
-                                            int64_t num_tokens) const override;
+  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention, int64_t num_tokens,
+                                            const Payer& payer) const override;
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
   void HoldBack(RequestId id) override;
