@@ -2,6 +2,7 @@
 another client's flood of long prompts, predictions against what then happened, and goodput under overload."""
 import argparse
 import json
+import multiprocessing
 import pathlib
 import random
 import statistics
@@ -54,37 +55,44 @@ def quantile(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
-class Flood:
-    """Keeps `size` long prompts in the queue until it is left; those that are refused come again a second later."""
+RETRY_SECONDS = 5
+SIZES = (32, 200, 1000, 4000)
+STEP_TOKENS = 512
 
-    def __init__(self, address, size, num_tokens, seed=1):
-        self.stop, self.done, self.refused, self.lock = threading.Event(), 0, 0, threading.Lock()
-        self.address, self.size, self.num_tokens, self.seed = address, size, num_tokens, seed
+
+class Flood:
+    """Keeps `size` long prompts in the queue, from a process of its own, until it is left; those that are refused come
+    again some seconds later."""
+
+    def __init__(self, address, size, num_tokens):
+        self.stop = multiprocessing.Event()
+        self.done, self.refused = multiprocessing.Value("i"), multiprocessing.Value("i")
+        self.process = multiprocessing.Process(target=self._run, args=(address, size, num_tokens), daemon=True)
 
     def __enter__(self):
-        self.connections = [h2.Connection(self.address, source=FLOODER) for _ in range(1 + self.size // 100)]
-        for n in range(self.size):
-            threading.Thread(target=self._send, args=(n,), daemon=True).start()
+        self.process.start()
         return self
 
-    def _send(self, n):
-        rng = random.Random(1000 * self.seed + n)
-        request = question(self.num_tokens, 16, rng)
-        while not self.stop.is_set():
-            try:
-                first, _ = ask(self.connections[n % len(self.connections)], request)
-            except (h2.Closed, OSError):
-                return
-            with self.lock:
-                self.done += first is not None
-                self.refused += first is None
+    def _run(self, address, size, num_tokens):
+        connections = [h2.Connection(address, source=FLOODER) for _ in range(1 + size // 100)]
+        for n in range(size):
+            threading.Thread(target=self._send, args=(connections[n % len(connections)], n, num_tokens),
+                             daemon=True).start()
+        self.stop.wait()
+
+    def _send(self, connection, n, num_tokens):
+        request = question(num_tokens, 16, random.Random(n))
+        while True:
+            first, _ = ask(connection, request)
+            count = self.done if first is not None else self.refused
+            with count.get_lock():
+                count.value += 1
             if first is None:
-                self.stop.wait(1)
+                time.sleep(RETRY_SECONDS)
 
     def __exit__(self, *_):
         self.stop.set()
-        for connection in self.connections:
-            connection.close()
+        self.process.join()
 
 
 def ask_many(address, count, pause, seed):
@@ -99,21 +107,40 @@ def ask_many(address, count, pause, seed):
     return times
 
 
+class Steps:
+    """How long a full step of prompts takes, by the tokens that are read meanwhile."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def _tokens(self):
+        return self.server.metrics()['folio_prompt_tokens_total{source="computed"}']
+
+    def __enter__(self):
+        self.before, self.start = self._tokens(), time.monotonic()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = STEP_TOKENS * (time.monotonic() - self.start) / (self._tokens() - self.before)
+
+
 def flood(args):
-    with RunningServer(args.bin, args.model, *args.flags) as server:
+    with RunningServer(args.bin, args.model, f"--step-tokens={STEP_TOKENS}", *args.flags) as server:
         ask_many(server.address, 20, 0, 7)  # warms up
         alone = ask_many(server.address, args.questions, 0.02, 1)
         with Flood(server.address, args.flood, args.flood_tokens) as flooder:
-            time.sleep(5)
-            before, start = server.metrics()["folio_engine_steps_total"], time.monotonic()
+            time.sleep(args.settle)
+            with Steps(server) as steps:
+                time.sleep(5)
+            start = time.monotonic()
             beside = ask_many(server.address, args.questions, 0.02, 1)
-            seconds = time.monotonic() - start
-            step = seconds / (server.metrics()["folio_engine_steps_total"] - before)
-            print(f"flood: {args.flood} prompts of {args.flood_tokens} tokens, {flooder.done} done, "
-                  f"{flooder.refused} refused, in {seconds:.0f} s")
+            print(f"flood: {args.flood} prompts of {args.flood_tokens} tokens, {flooder.done.value} done, "
+                  f"{flooder.refused.value} refused; questions for {time.monotonic() - start:.0f} s beside it")
+    step = steps.seconds
     lost = sum(time is None for time in beside)
     beside = [time for time in beside if time is not None]
-    print(f"short questions: {len(beside)} answered beside the flood, {lost} refused; a step takes {1000 * step:.0f} ms")
+    print(f"short questions: {len(beside)} answered beside the flood, {lost} refused; a full step of "
+          f"the flood takes {1000 * step:.0f} ms")
     for name, part in (("p50", 0.5), ("p99", 0.99)):
         one, other = quantile(alone, part), quantile(beside, part)
         print(f"{name} of the first token: alone {1000 * one:.0f} ms, beside the flood {1000 * other:.0f} ms, "
@@ -123,7 +150,7 @@ def flood(args):
 def load_test(args, server, *flags):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         subprocess.run([str(pathlib.Path(args.bin) / "folio-loadtest"), f"--server={server.address}",
-                        f"--output={file.name}", *flags], stdout=subprocess.DEVNULL, check=False)
+                        f"--output={file.name}", *flags], stdout=subprocess.DEVNULL, check=False)  # refusals are results
         return json.loads(pathlib.Path(file.name).read_text())
 
 
@@ -132,6 +159,7 @@ def estimates(args):
     with RunningServer(args.bin, args.model, *args.flags) as server:
         best = load_test(args, server, "--concurrency=16", "--duration=10", *args.mix)["request_throughput"]
         stop, rng, errors, queue_errors = threading.Event(), random.Random(5), [], []
+        by_size = {size: [] for size in SIZES}
 
         def load():
             while not stop.is_set():
@@ -141,7 +169,8 @@ def estimates(args):
         time.sleep(5)
         connection = h2.Connection(server.address, source=ASKER)
         for _ in range(args.questions):
-            request = question(rng.choice((32, 200, 1000, 4000)), 16, rng)
+            size = rng.choice(SIZES)
+            request = question(size, 16, rng)
             estimate = next(connection.call(ESTIMATE, h2.field(1, request)))
             first, completed = ask(connection, request)
             expected = number(estimate, ESTIMATED_FIRST_TOKEN)
@@ -149,6 +178,7 @@ def estimates(args):
                 continue
             timings = dict(h2.fields(completed))[TIMINGS]
             errors.append(expected / number(timings, FIRST_TOKEN_SECONDS) - 1)
+            by_size[size].append(errors[-1])
             queue_errors.append((number(estimate, ESTIMATED_QUEUE) or 0) - (number(timings, QUEUE_SECONDS) or 0))
         stop.set()
     within = sum(abs(error) <= 0.25 for error in errors) / len(errors)
@@ -156,6 +186,9 @@ def estimates(args):
           f"what was said for {within:.0%}; error p10 {quantile(errors, 0.1):+.0%}, median "
           f"{statistics.median(errors):+.0%}, p90 {quantile(errors, 0.9):+.0%}; queue, median "
           f"{1000 * statistics.median(map(abs, queue_errors)):.0f} ms off")
+    for size, some in by_size.items():
+        print(f"  {size} tokens: {sum(abs(error) <= 0.25 for error in some)} of {len(some)}, median "
+              f"{statistics.median(some):+.0%}, p10 {quantile(some, 0.1):+.0%}, p90 {quantile(some, 0.9):+.0%}")
 
 
 def overload(args):
@@ -165,7 +198,7 @@ def overload(args):
         print(f"best: {best:.1f} requests/s in a closed loop")
         for deadline in (300, args.deadline):
             result = load_test(args, server, f"--rate={10 * best}", f"--duration={args.seconds}",
-                               f"--timeout-seconds={deadline}", *args.mix)
+                               f"--timeout={deadline}", *args.mix)
             good = result["completed"] / result["duration"]
             print(f"10 x overload, deadline {deadline:g} s: {good:.1f} requests/s in time, {good / best:.0%} of the best; "
                   f"{result.get('status_codes')}")
@@ -179,6 +212,7 @@ def main():
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--flood", type=int, default=500)
     parser.add_argument("--flood-tokens", type=int, default=32000)
+    parser.add_argument("--settle", type=float, default=15, help="seconds of flood before the questions")
     parser.add_argument("--load", type=float, default=0.8)
     parser.add_argument("--seconds", type=float, default=30)
     parser.add_argument("--deadline", type=float, default=5)

@@ -38,8 +38,12 @@ EngineStats EngineThread::Stats() const {
 }
 
 WorkLoad EngineThread::GetLoad() const {
+  const SteadyTime now = std::chrono::steady_clock::now();
   MutexLock lock(&mu_);
-  return load_;
+  WorkLoad load = load_;
+  load.in_step = stats_.busy;
+  load.step_elapsed_seconds = std::chrono::duration<double>(now - published_).count();
+  return load;
 }
 
 bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
@@ -95,6 +99,7 @@ void EngineThread::Publish(bool busy) {
   const bool described = CatchErrors([&] { loop_->Describe(&next_load_); }).ok();
   MutexLock lock(&mu_);
   stats_ = stats;
+  published_ = std::chrono::steady_clock::now();
   if (described) std::swap(load_, next_load_);
 }
 

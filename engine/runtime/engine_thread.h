@@ -45,6 +45,7 @@ class EngineThread {
   EngineCommands inbox_ FOLIO_GUARDED_BY(mu_);
   bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
+  SteadyTime published_ FOLIO_GUARDED_BY(mu_) = {};
   WorkLoad load_ FOLIO_GUARDED_BY(mu_);
   WorkLoad next_load_;  // its own thread's; has the memory of the one before
 

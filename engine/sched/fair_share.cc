@@ -76,6 +76,27 @@ bool FairShare::AddRound(std::span<Claim*> claims, int64_t budget) {
   return true;
 }
 
+int64_t FairShare::StepFor(std::span<Claim*> claims, int64_t budget) {
+  double weights = 0;
+  double least_cost = std::numeric_limits<double>::max();
+  for (Claim* claim : claims) claim->share().asked = claim->share().count = 0;
+  for (Claim* claim : claims) {
+    TenantShare& share = claim->share();
+    if (share.count++ == 0) weights += share.weight;
+    share.asked += claim->remaining;
+    least_cost = std::min(least_cost, claim->cost);
+  }
+  const double all = static_cast<double>(budget) * least_cost;
+  double level = 0;  // of work, for a weight of 1
+  for (const Claim* claim : claims) {
+    const double asked = claim->share().asked / claim->share().weight;
+    if (asked * weights <= all) level = std::max(level, asked);
+  }
+  if (level == 0) return budget;
+  const double tokens = level * weights / least_cost;
+  return std::min(budget, static_cast<int64_t>(tokens) + 1);
+}
+
 void FairShare::Distribute(std::span<Claim*> claims, int64_t budget, Give give) {
   for (Claim* claim : claims) {
     Touch(&claim->share());

@@ -53,8 +53,9 @@ struct TenantShare {
   // One of its requests, which others have passed often enough, finds no memory: those behind it
   // wait.
   bool blocked = false;
-  // Of whoever counts its claims, between two calls.
+  // Of whoever counts its claims, or their work, between two calls.
   int count = 0;
+  double asked = 0;
 };
 
 // Work that asks for tokens of a step, or for a place in the batch.
@@ -99,6 +100,11 @@ class FairShare {
   // the claim wants no more. Allocates nothing that it needs.
   using Give = absl::FunctionRef<int64_t(Claim* claim, int64_t most)>;
   void Distribute(std::span<Claim*> claims, int64_t budget, Give give);
+
+  // Of a budget, what a step should have of it: if all that some tenants ask for is within their
+  // shares, what ends that, and as much for the others. So who asks for little waits for as much
+  // work of others as its own, not for a whole step of theirs. Allocates nothing.
+  static int64_t StepFor(std::span<Claim*> claims, int64_t budget);
 
   // Orders requests that wait for a place: the fewer of its tenant, for its weight, are admitted or
   // come before it, the earlier comes one; those of one tenant by rank. Who comes from a tenant of

@@ -8,25 +8,29 @@ namespace folio {
 namespace {
 
 constexpr double kNothing = 1e-9;
+constexpr double kManySteps = 1e18;
 
 class Course {
  public:
-  Course(const WorkLoad& load, LoadItem item) : load_(load), free_bytes_(load.free_bytes) {
+  explicit Course(const WorkLoad& load) : load_(load), free_bytes_(load.free_bytes) {
+    for (const LoadItem& one : load.items) (one.runs ? running_ : waiting_).push_back({one});
+    if (!load.in_step) return;
+    Advance(/*most_steps=*/1);
+    seconds_ = std::max(0.0, seconds_ - load.step_elapsed_seconds);
+  }
+
+  Forecast Run(LoadItem item, double most_seconds) {
     item.turn = TurnOf(item);
     item.rank += item.served;
-    for (const LoadItem& one : load.items) (one.runs ? running_ : waiting_).push_back({one});
     const auto behind = std::find_if(waiting_.begin(), waiting_.end(), [&](const Part& one) {
       const bool is_passed =
           item.tenant != nullptr && one.item.tenant == item.tenant && one.item.rank > item.rank;
       return is_passed || one.item.turn > item.turn;
     });
     waiting_.insert(behind, {item, /*is_asked=*/true});
-  }
-
-  Forecast Run(double most_seconds) {
     while (seconds_ < most_seconds) {
       Admit();
-      if (!Advance()) break;
+      if (!Advance(kManySteps)) break;
       if (answered_) return {queue_seconds_.value_or(0), seconds_};
     }
     return {queue_seconds_.value_or(most_seconds), most_seconds};
@@ -101,6 +105,21 @@ class Course {
     }
   }
 
+  // As FairShare::StepFor.
+  static double ShortStep(const std::vector<Part*>& prompts, double weights, double budget) {
+    double level = 0;
+    for (const Part* part : prompts) {
+      double asked = 0;
+      for (const Part* one : prompts) {
+        const bool same = one->item.tenant != nullptr && one->item.tenant == part->item.tenant;
+        asked += one == part || same ? one->item.prompt_tokens : 0;
+      }
+      asked /= part->item.weight;
+      if (asked * weights <= budget) level = std::max(level, asked);
+    }
+    return level == 0 ? budget : std::min(budget, level * weights);
+  }
+
   // Gives each prompt its tokens of a step; returns their work.
   double ShareOut(double budget) {
     std::vector<Part*> prompts;
@@ -121,6 +140,7 @@ class Course {
       weights += part->item.weight;
       if (part->item.tenant != nullptr) allotted.emplace_back(part->item.tenant, part->item.weight);
     }
+    budget = ShortStep(prompts, weights, budget);
     const double each = weights > 0 ? budget / weights : 0;
     const double most = running_.size() == 1 ? budget : load_.prefill_share_tokens;
     double work = 0;
@@ -144,7 +164,7 @@ class Course {
   }
 
   // To the next end of a prompt or an answer; false if nothing runs.
-  bool Advance() {
+  bool Advance(double most_steps) {
     const auto num_answers = std::count_if(running_.begin(), running_.end(),
                                            [](const Part& one) { return one.answers(); });
     const double alone = load_.rates.Seconds(static_cast<double>(num_answers), 0);
@@ -159,6 +179,7 @@ class Course {
       steps = steps == 0 ? own : std::min(steps, own);
     }
     if (steps == 0) return false;
+    steps = std::min(steps, most_steps);
     seconds_ += steps * load_.rates.Seconds(static_cast<double>(num_answers), work);
     for (Part& part : running_) {
       const double tokens = steps * part.per_step;
@@ -190,7 +211,7 @@ class Course {
 
 std::optional<Forecast> Predict(const WorkLoad& load, LoadItem item, double most_seconds) {
   if (!load.rates.known()) return std::nullopt;
-  return Course(load, std::move(item)).Run(most_seconds);
+  return Course(load).Run(std::move(item), most_seconds);
 }
 
 }  // namespace folio

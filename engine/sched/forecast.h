@@ -37,6 +37,9 @@ struct WorkLoad {
   int prefill_share_tokens = 0;
   int max_running_requests = 0;
   int64_t free_bytes = 0;
+  // A step runs, since so long: what comes now is in the next one.
+  bool in_step = false;
+  double step_elapsed_seconds = 0;
   // Of the longest answers that were asked for, what answers have come to.
   double answer_part = 1;
 };

@@ -162,6 +162,7 @@ void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
     // The token that completes a chunk may be one of them.
     if (sequence.scores) score_rows -= it->num_tokens;
   }
+  budget = FairShare::StepFor(claims_, budget);
   shares_.Distribute(claims_, budget, [&](Claim* claim, int64_t most) {
     ScheduledTokens& part = step_[claim->part];
     const Sequence& sequence = *part.sequence;

@@ -41,6 +41,7 @@ int64_t StepPacer::MostPromptTokens(int64_t num_answers) const {
 int64_t StepPacer::UsualPromptTokens(int64_t num_answers, double answers_seconds) const {
   if (slowdown_ == 0 || num_answers == 0) return kUnbounded;
   if (token_seconds_ == 0) return kLeastTokens;
+  if (IsMeasured(num_answers)) answers_seconds = answers_seconds_;
   const double spare = std::max(kFreeSeconds, (slowdown_ - 1) * kMargin * answers_seconds);
   return std::max(kLeastTokens, static_cast<int64_t>(std::min(1e6, spare / token_seconds_)));
 }

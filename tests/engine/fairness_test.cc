@@ -395,6 +395,25 @@ TEST_F(Fairness, DeepTokensAreChargedByTheirCost) {
   EXPECT_NEAR(static_cast<double>(tokens[0]) / static_cast<double>(tokens[1]), 4, 0.1);
 }
 
+// One that asks for little has it in a step that is no longer than that takes.
+TEST(FairShare, AStepThatEndsWhatSomeAskForHasNoMoreForOthers) {
+  TenantShare tenants[2];
+  tenants[1].weight = 3;
+  Claim claims[3];
+  for (int n = 0; n < 3; ++n) claims[n].tenant = &tenants[n / 2];
+  Claim* all[] = {&claims[0], &claims[1], &claims[2]};
+  claims[0].remaining = claims[1].remaining = 1000;
+  claims[2].remaining = 2000;
+  EXPECT_EQ(FairShare::StepFor(all, 512), 512);  // nobody can have all
+  claims[2].remaining = 30;
+  EXPECT_EQ(FairShare::StepFor(all, 512), 41);  // 30 for a weight of 3
+  EXPECT_EQ(FairShare::StepFor(all, 20), 20);
+  // All that a tenant asks for counts.
+  claims[0].remaining = claims[1].remaining = 50;
+  EXPECT_EQ(FairShare::StepFor(all, 512), 401);
+  EXPECT_EQ(FairShare::StepFor(std::span(all).first(2), 512), 101);
+}
+
 TEST(FairShare, APartOfTheCacheIsKeptForThoseWhoHaveNone) {
   TenantShare share;
   EXPECT_TRUE(FairShare::LeavesRoom(share, 100, 100, 100));  // nobody's

@@ -122,6 +122,23 @@ TEST_F(ForecastTest, TheShortestPromptOfItsTenantComesFirst) {
               20 * Taken(0, 100) + 9 * Taken(1, 50) + 5.5 * Taken(0, 100), 10 * kNear);
 }
 
+// What it asks for, and as much for the other.
+TEST_F(ForecastTest, ItsStepIsNoLongerThanItNeeds) {
+  AddRunning(&a_, 100'000, 10);
+  EXPECT_NEAR(Ask(Item(&b_, 20, 20)).first_token_seconds, Taken(0, 40), kNear);
+}
+
+TEST_F(ForecastTest, TheStepThatRunsComesFirst) {
+  AddRunning(&a_, 100'000, 10);
+  AddRunning(&b_, 100'000, 10);
+  load_.in_step = true;
+  load_.step_elapsed_seconds = 0.005;
+  EXPECT_NEAR(Ask(Item(nullptr, 20, 20)).first_token_seconds, Taken(0, 100) - 0.005 + Taken(0, 60),
+              2 * kNear);
+  load_.step_elapsed_seconds = 1;  // longer than was expected
+  EXPECT_NEAR(Ask(Item(nullptr, 20, 20)).first_token_seconds, Taken(0, 60), kNear);
+}
+
 TEST_F(ForecastTest, ItWaitsForAPlaceUntilAnAnswerEnds) {
   for (int n = 0; n < 4; ++n) AddRunning(&a_, 0, 100 + 10 * n);
   const Forecast forecast = Ask(Item(&a_, 50, 20));
