@@ -229,7 +229,7 @@ template <typename Wire>
 grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index) {
   GenerateSpec& spec = question.spec;
   Answer& answer = answers_[index];
-  spec.client = client_;
+  spec.tenant = AddressTenant(client_);
   if (deadline_ != std::chrono::system_clock::time_point::max()) {
     spec.deadline = std::chrono::steady_clock::now() +
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(

@@ -111,6 +111,7 @@ void AnswerCall<Wire>::OnCompleted(Answer* answer, const CompletedEvent& complet
                                    SteadyTime now) {
   context_->metrics->OnCompleted(completed, Seconds(arrived_, now));
   listed_->AddCachedTokens(completed.usage.cached_tokens);
+  listed_->AddSteps(completed.scheduling.num_steps);
   context_->rate.OnFinished(now);
   v1::GenerateEvent out;
   ToProto(completed, &out);

@@ -39,7 +39,7 @@ void KeepRecord(const RunningCall& call, const CallEnd& end, ServiceContext* con
           .work = RpcRecord::Work{tokens.prompt, tokens.cached, tokens.completion,
                                   call.SecondsIn(CallPhase::kQueued, now),
                                   call.SecondsIn(CallPhase::kPrefill, now),
-                                  call.SecondsIn(CallPhase::kDecode, now)}});
+                                  call.SecondsIn(CallPhase::kDecode, now), call.steps()}});
   if (context->spans != nullptr && origin.trace.sampled) {
     context->spans->Add(SpansOf(call, end, now));
   }

@@ -79,7 +79,10 @@ class RunningCall {
   void AddPromptTokens(int64_t count) { Add(&prompt_tokens_, count); }
   void AddCachedTokens(int64_t count) { Add(&cached_tokens_, count); }
   void AddCompletionTokens(int64_t count) { Add(&completion_tokens_, count); }
+  // Engine steps that worked for it.
+  void AddSteps(int64_t count) { Add(&steps_, count); }
   Tokens tokens() const;
+  int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
 
  private:
   friend class CallRegistry;
@@ -100,6 +103,7 @@ class RunningCall {
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> cached_tokens_{0};
   std::atomic<int64_t> completion_tokens_{0};
+  std::atomic<int64_t> steps_{0};
   std::vector<RequestId> engine_requests_;   // under the mutex of the registry
   Subject subject_;                          // under the mutex of the registry
   std::list<RunningCall*>::iterator place_;  // likewise

@@ -33,4 +33,8 @@ std::string ClientOf(const std::string& peer) {
   return address.substr(0, address.rfind(':'));
 }
 
+TenantPtr AddressTenant(const std::string& client) {
+  return std::make_shared<Tenant>(Tenant{.name = client});
+}
+
 }  // namespace folio::server

@@ -2,11 +2,16 @@
 
 #include <string>
 
+#include "engine/types/tenant.h"
+
 namespace folio::server {
 
 // Who has sent a call, as far as turns and shares go: the address of the connection without its
 // port, of gRPC's name for a peer (grpc::ServerContextBase::peer). Behind a proxy all have its
 // address.
 std::string ClientOf(const std::string& peer);
+
+// Where the server knows no tenants each client is one.
+TenantPtr AddressTenant(const std::string& client);
 
 }  // namespace folio::server

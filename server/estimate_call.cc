@@ -32,6 +32,10 @@ void Fill(const Estimate& estimate, v1::EstimateResponse* response) {
   ToProto(estimate.document, response->mutable_document_memory());
   response->set_fit(FitOf(estimate));
   response->set_reason(estimate.reason);
+  if (estimate.queue_seconds) response->set_queue_seconds(*estimate.queue_seconds);
+  if (estimate.first_token_seconds) {
+    response->set_time_to_first_token_seconds(*estimate.first_token_seconds);
+  }
 }
 
 grpc::Status Answer(const ServiceContext& context, const absl::StatusOr<Estimate>& estimate,
@@ -42,7 +46,7 @@ grpc::Status Answer(const ServiceContext& context, const absl::StatusOr<Estimate
 }
 
 grpc::Status EstimateOf(const v1::DocumentEstimate& document, const ServiceContext& context,
-                        v1::EstimateResponse* response) {
+                        const TenantPtr& tenant, v1::EstimateResponse* response) {
   const auto most = static_cast<uint64_t>(context.options.engine.max_context_tokens);
   if (document.token_count() == 0 || document.token_count() > most) {
     return BadField("document.token_count",
@@ -50,7 +54,7 @@ grpc::Status EstimateOf(const v1::DocumentEstimate& document, const ServiceConte
   }
   const auto estimate =
       context.engine()->EstimateDocument(FromProto(document.strategy(), document.position()),
-                                         static_cast<int64_t>(document.token_count()));
+                                         static_cast<int64_t>(document.token_count()), {tenant});
   if (absl::IsInvalidArgument(estimate.status())) {
     return BadFields({BadAttention(estimate.status(), "document.")});
   }
@@ -62,7 +66,8 @@ grpc::Status EstimateOf(const v1::DocumentEstimate& document, const ServiceConte
 grpc::ServerUnaryReactor* RunEstimate(ServiceContext* context, UnaryCall* call,
                                       const v1::EstimateRequest& request,
                                       v1::EstimateResponse* response) {
-  if (request.has_document()) return call->End(EstimateOf(request.document(), *context, response));
+  if (request.has_document())
+    return call->End(EstimateOf(request.document(), *context, call->tenant(), response));
   if (!request.has_request()) {
     return call->End(BadField("subject", "one of request or document must be set"));
   }
@@ -74,6 +79,7 @@ grpc::ServerUnaryReactor* RunEstimate(ServiceContext* context, UnaryCall* call,
     const absl::Status wanted = running.CheckWanted();
     if (!wanted.ok()) return ToGrpcStatus(wanted);
     if (!read.ok()) return read;
+    question.spec.tenant = running.tenant();
     return Answer(*context, context->engine()->EstimateRequest(std::move(question.spec)), response);
   };
   return call->EndOnPool(request.ByteSizeLong(),

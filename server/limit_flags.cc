@@ -29,6 +29,11 @@ void AddWorkLimits(CLI::App* app, ServerOptions* options) {
   app->add_option("--max-queued-requests-per-client", engine->max_queued_requests_per_client,
                   "Of them of one address; 0: seven eighths")
       ->check(kCount);
+  app->add_option("--max-queued-prefill-tokens", engine->max_queued_prefill_tokens,
+                  "Tokens of prompts that wait or are being read, without cached ones; 0: no bound")
+      ->check(kCount);
+  AddBytes(app, "--max-queued-kv-bytes", &engine->max_queued_kv_bytes,
+           "KV cache that requests which wait need together; 0: no bound", CLI::NonNegativeNumber);
   app->add_option("--max-context-tokens", engine->max_context_tokens,
                   "Longest document, question and answer together")
       ->check(CLI::PositiveNumber);

@@ -187,6 +187,7 @@ void LogRpc(const RpcRecord& record) {
     line.Add("queue_seconds", record.work->queue_seconds);
     line.Add("prefill_seconds", record.work->prefill_seconds);
     line.Add("decode_seconds", record.work->decode_seconds);
+    line.Add("steps", record.work->steps);
   }
   line.Add("seconds", record.seconds);
   // No format string: clients write parts of it.

@@ -29,6 +29,7 @@ struct RpcRecord {
     double queue_seconds = 0;
     double prefill_seconds = 0;
     double decode_seconds = 0;
+    int64_t steps = 0;
   };
   const char* method = "";
   const char* code = "";

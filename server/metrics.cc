@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "server/version.h"
 
@@ -17,6 +18,9 @@ constexpr char kRejected[] = "folio_requests_rejected_total";
 constexpr char kRejectedHelp[] = "Requests that the server refused for lack of room or readiness.";
 constexpr char kFinished[] = "folio_request_success_total";
 constexpr char kFinishedHelp[] = "Requests that ran, by how they ended.";
+constexpr char kWaits[] = "folio_request_wait_seconds_total";
+constexpr char kWaitsHelp[] =
+    "Time that completed requests have waited for admission, by what they waited for.";
 constexpr char kFaults[] = "folio_server_faults_total";
 constexpr char kFaultsHelp[] = "RPCs that ended with a status that is no client's fault.";
 // The codes of those.
@@ -80,6 +84,9 @@ void Metrics::CreateKnownSeries() {
   }
   for (const char* reason : {"stop", "length", "abort", "deadline", "error"}) {
     Counter(kFinished, kFinishedHelp, {{"finished_reason", reason}});
+  }
+  for (const char* reason : {"turn", "memory", "document"}) {
+    Counter(kWaits, kWaitsHelp, {{"reason", reason}});
   }
   for (const char* code : kFaultCodes) Counter(kFaults, kFaultsHelp, {{"grpc_code", code}});
   for (const char* phase : {"tokenise", "queue", "prefill", "decode"}) {
@@ -151,6 +158,12 @@ void Metrics::OnCompleted(const CompletedEvent& completed, double e2e_seconds) {
       .Observe(e2e_seconds);
   Histogram("folio_request_queue_time_seconds", "Waiting for admission.", {}, kFirstToken)
       .Observe(timings.queue_seconds);
+  const Scheduling& waits = completed.scheduling;
+  for (const auto& [reason, seconds] :
+       {std::pair("turn", waits.turn_seconds), std::pair("memory", waits.memory_seconds),
+        std::pair("document", waits.document_seconds)}) {
+    Counter(kWaits, kWaitsHelp, {{"reason", reason}}).Increment(seconds);
+  }
   Histogram("folio_request_prefill_time_seconds", "From admission to the first token.", {},
             kRequest)
       .Observe(timings.prefill_seconds);

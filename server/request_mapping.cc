@@ -167,6 +167,15 @@ void FromProto(const v1::GenerateRequest& request, const ServerOptions& options,
   SamplingFromProto(request.sampling(), &spec->sampling, bad);
   StoppingFromProto(request.stopping(), options, &spec->stop, bad);
   ResponseFromProto(request.response(), spec, bad);
+  CheckPriority(request.priority(), "priority", bad);
+  spec->priority = request.priority();
+}
+
+void CheckPriority(int32_t priority, const std::string& field, FieldViolations* bad) {
+  constexpr int32_t kMost = 100;
+  if (priority >= -kMost && priority <= kMost) return;
+  bad->push_back(
+      {field, absl::StrCat("is ", priority, ", must be in [", -kMost, ", ", kMost, "]")});
 }
 
 void ToProto(const DeltaEvent& delta, v1::GenerateEvent* event) {
@@ -248,6 +257,18 @@ void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event) {
         static_cast<double>(completed.usage.completion_tokens - 1) / timings.decode_seconds);
   }
   ToProto(completed.memory, out->mutable_memory());
+  ToProto(completed.scheduling, out->mutable_scheduling());
+}
+
+void ToProto(const Scheduling& scheduling, v1::Scheduling* out) {
+  out->set_turn_wait_seconds(scheduling.turn_seconds);
+  out->set_memory_wait_seconds(scheduling.memory_seconds);
+  out->set_document_wait_seconds(scheduling.document_seconds);
+  out->set_steps(static_cast<uint64_t>(scheduling.num_steps));
+  out->set_mean_step_requests(scheduling.mean_step_requests);
+  out->set_step_token_share(scheduling.step_token_share);
+  out->set_times_preempted(static_cast<uint32_t>(scheduling.times_preempted));
+  out->set_times_restarted(static_cast<uint32_t>(scheduling.times_restarted));
 }
 
 void ToProto(const MemoryReceipt& receipt, v1::MemoryReceipt* out) {

@@ -21,6 +21,9 @@ v1::AttentionStrategy ToProto(const StrategySpec& spec);
 v1::PositionScheme ToProto(const PositionSpec& spec);
 void ToProto(const Catalogue& catalogue, v1::ListStrategiesResponse* out);
 
+// Of a request or an upload, -100 to 100.
+void CheckPriority(int32_t priority, const std::string& field, FieldViolations* bad);
+
 // An error of Engine::ResolveAttention, about the field `prefix`strategy or `prefix`position.
 FieldViolation BadAttention(const absl::Status& status, const std::string& prefix);
 
@@ -39,6 +42,7 @@ void ToProto(const EvidenceEvent& evidence, const Tokenizer& tokenizer,
 v1::LayerEvidence ToProto(const EvidenceEvent& evidence, size_t layer);
 void ToProto(const CompletedEvent& completed, v1::GenerateEvent* event);
 void ToProto(const MemoryReceipt& receipt, v1::MemoryReceipt* out);
+void ToProto(const Scheduling& scheduling, v1::Scheduling* out);
 
 // REQUIRES: a document that the server has opened.
 void ToProto(const DocumentInfo& info, v1::Document* document);

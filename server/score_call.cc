@@ -162,8 +162,8 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   accepted.mutable_accepted()->set_adapter(resolved->adapter.name);
   writes_.Push(std::move(accepted));
   MutexLock lock(&mu_);
-  const auto id =
-      context_->engine()->OpenScore(*resolved, context_->pump.SinkFor(shared_from_this()));
+  const auto id = context_->engine()->OpenScore(*resolved, {AddressTenant(client_)},
+                                                context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;
   listed_->AddEngineRequest(id_);

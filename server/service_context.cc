@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/admission.h"
+#include "engine/runtime/shortage.h"
 #include "server/document_expiry.h"
 
 namespace folio::server {
@@ -81,8 +82,10 @@ void ServiceContext::Probe(std::vector<SelfProbe::Port> ports) {
 
 std::chrono::milliseconds ServiceContext::RetryDelay() const {
   const Engine* engine = this->engine();
-  const int waiting = engine == nullptr ? 0 : engine->Stats().waiting;
-  return rate.RetryDelay(waiting + preparing.num_requests(), clock());
+  const EngineStats stats = engine == nullptr ? EngineStats() : engine->Stats();
+  const double prefill_seconds =
+      static_cast<double>(stats.waiting_prefill_tokens) * stats.prefill_token_seconds;
+  return rate.RetryDelay(stats.waiting + preparing.num_requests(), prefill_seconds, clock());
 }
 
 void ServiceContext::CheckLiveness(SteadyTime now) {
@@ -142,11 +145,14 @@ grpc::Status ServiceContext::BeginPreparation(const std::string& client,
   if (*share != nullptr && preparing.num_requests() <= limit) return grpc::Status::OK;
   const bool of_all = *share != nullptr;
   share->reset();
-  return Refusal(absl::ResourceExhaustedError(
-      of_all ? absl::StrCat(limit, " requests are being read, as many as can wait and run")
-             : absl::StrCat(most,
-                            " requests of this client are being read, as many as it can have "
-                            "waiting and running")));
+  return Refusal(
+      of_all ? LimitReached(
+                   kQueuedRequests, LimitOf::kAll,
+                   absl::StrCat(limit, " requests are being read, as many as can wait and run"))
+             : LimitReached(kQueuedRequests, LimitOf::kTenant,
+                            absl::StrCat(most,
+                                         " requests of this client are being read, as many as it "
+                                         "can have waiting and running")));
 }
 
 grpc::Status ServiceContext::TakeMemory(int64_t bytes, MemoryBudget::Share* share) {
@@ -181,6 +187,12 @@ grpc::Status ServiceContext::Refusal(const absl::Status& status) const {
       metrics->OnRejected("draining");
       return ToGrpcStatus(status, {"DRAINING", {}, kDrainingRetry});
     case absl::StatusCode::kFailedPrecondition:
+      if (const auto expected = status.GetPayload(kFirstTokenPayload)) {
+        metrics->OnRejected("deadline");
+        return ToGrpcStatus(status, {"DEADLINE_TOO_SOON",
+                                     {{"expected_first_token_seconds", std::string(*expected)}},
+                                     RetryDelay()});
+      }
       metrics->OnRejected("capacity");
       return ToGrpcStatus(status);
     default:

@@ -7,10 +7,10 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "engine/base/client_shares.h"
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "server/call_registry.h"
+#include "server/client_shares.h"
 #include "server/clock.h"
 #include "server/document_upload.h"
 #include "server/document_watches.h"

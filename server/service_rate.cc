@@ -26,12 +26,14 @@ void ServiceRate::OnFinished(SteadyTime now) {
   last_ = now;
 }
 
-std::chrono::milliseconds ServiceRate::RetryDelay(int waiting, SteadyTime now) const {
+std::chrono::milliseconds ServiceRate::RetryDelay(int waiting, double prefill_seconds,
+                                                  SteadyTime now) const {
   MutexLock lock(&mu_);
   // A departure that is overdue makes the mean worse before it happens.
   const double overdue = last_ == SteadyTime{} ? 0 : std::min(Seconds(last_, now), kMaxSeconds);
   const double interval = mean_seconds_ == 0 ? 0 : std::max(mean_seconds_, kWeight * overdue);
-  const double seconds = std::clamp(interval * waiting, kMinSeconds, kMaxSeconds);
+  const double seconds =
+      std::clamp(std::max(interval * waiting, prefill_seconds), kMinSeconds, kMaxSeconds);
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
 

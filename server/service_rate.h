@@ -14,8 +14,9 @@ class ServiceRate {
   void OnFinished(SteadyTime now);
 
   // When `waiting` requests are likely to have left: their number times the recent mean time
-  // between two departures, within [1 s, 60 s].
-  std::chrono::milliseconds RetryDelay(int waiting, SteadyTime now) const;
+  // between two departures, and no sooner than their prompts can be read, which takes
+  // `prefill_seconds` (0: not known); within [1 s, 60 s].
+  std::chrono::milliseconds RetryDelay(int waiting, double prefill_seconds, SteadyTime now) const;
 
  private:
   mutable Mutex mu_;

@@ -2,10 +2,13 @@
 
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
 #include "engine/base/short_for_now.h"
+#include "engine/types/request.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -13,6 +16,7 @@ namespace folio::server {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultRetry{1000};
+constexpr absl::string_view kTenantPrefix = "tenant.";
 
 const char* UsualReason(const absl::Status& status) {
   if (status == OutOfMemory()) return "REQUEST_MEMORY";
@@ -47,8 +51,22 @@ grpc::Status WithDetails(const absl::Status& status, const ErrorDetail& detail,
                       details.SerializeAsString());
 }
 
+// Of a bound of the server or of the tenant (kLimitPayload).
+void AddQuotaFailure(const absl::Status& status, google::rpc::Status* details) {
+  const auto payload = status.GetPayload(kLimitPayload);
+  if (!payload.has_value()) return;
+  const std::string limit(*payload);
+  const bool of_tenant = absl::StartsWith(limit, kTenantPrefix);
+  google::rpc::QuotaFailure failure;
+  google::rpc::QuotaFailure::Violation* violation = failure.add_violations();
+  violation->set_subject(of_tenant ? "tenant" : "server");
+  violation->set_description(of_tenant ? limit.substr(kTenantPrefix.size()) : limit);
+  details->add_details()->PackFrom(failure);
+}
+
 grpc::Status WithEverything(const absl::Status& status, const ErrorDetail& detail) {
   google::rpc::Status details;
+  AddQuotaFailure(status, &details);
   const auto delay = RetryDelay(status, detail);
   if (delay.count() > 0) {
     google::rpc::RetryInfo retry;

@@ -24,8 +24,9 @@ struct ErrorDetail {
 };
 
 // A status as gRPC sends it: code, message, and google.rpc details (ErrorInfo always, RetryInfo
-// where a later try may succeed) in grpc-status-details-bin. Without memory for all that the code
-// goes alone. Source of the codes: proto/folio/v1.
+// where a later try may succeed, QuotaFailure where a bound is reached: the subject is "server" or
+// "tenant", the description a name of kLimitPayload) in grpc-status-details-bin. Without memory for
+// all that the code goes alone. Source of the codes: proto/folio/v1.
 grpc::Status ToGrpcStatus(const absl::Status& status, const ErrorDetail& detail = {}) noexcept;
 
 // Repeats the delay of RetryInfo in the trailer that gRPC's own retries obey,

@@ -44,6 +44,8 @@ grpc::ServerUnaryReactor* UnaryCall::EndOnPool(size_t work_bytes, int64_t memory
   return this;
 }
 
+TenantPtr UnaryCall::tenant() const { return AddressTenant(ClientOf(rpc_->peer())); }
+
 absl::Status UnaryCall::CheckWanted() const {
   return cancelled_.load() ? absl::CancelledError("the call was cancelled") : absl::OkStatus();
 }

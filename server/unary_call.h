@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "engine/types/tenant.h"
 #include "server/memory_budget.h"
 #include "server/service_context.h"
 
@@ -32,6 +33,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   // CANCELLED once the client has cancelled the call or its deadline has passed.
   absl::Status CheckWanted() const;
+  // On whose account it asks. REQUIRES: not done.
+  TenantPtr tenant() const;
 
  private:
   UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)

@@ -63,7 +63,8 @@ class UploadCall final
   grpc::Status Open(const v1::DocumentHeader& header, const UploadSpec& spec);
   // The document of this id, or a new one in the place of one that has failed.
   absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
-                                            const std::shared_ptr<DocumentUpload>& fresh);
+                                            const std::shared_ptr<DocumentUpload>& fresh,
+                                            const Payer& payer);
   void SetAttributes(const DocumentHandle& handle, const v1::DocumentHeader& header);
   grpc::Status OnChunk(const v1::DocumentChunk& chunk);
   grpc::Status CheckChunk(const v1::DocumentChunk& chunk) const;

@@ -31,6 +31,7 @@ FieldViolations CheckFields(const v1::DocumentHeader& header) {
     bad.push_back({"header.display_name",
                    absl::StrCat("has ", bytes, " bytes, the limit is ", kMaxNameBytes)});
   }
+  CheckPriority(header.priority(), "header.priority", &bad);
   CheckTtl(header.ttl(), "header.ttl", &bad);
   CheckLabels(header.labels(), "header.labels", &bad);
   const size_t token_bytes = header.upload_token().size();

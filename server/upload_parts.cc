@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
+#include "server/client_of.h"
 #include "server/document_attributes.h"
 #include "server/document_expiry.h"
 #include "server/request_mapping.h"
@@ -93,7 +94,8 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec
   const auto fresh =
       std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(), spec.lead,
                                        context_->ForUploads(context_->engine()->tokenizer()));
-  const auto opened = OpenDocument(id, spec.attention, fresh);
+  const auto opened =
+      OpenDocument(id, spec.attention, fresh, {AddressTenant(client_), header.priority()});
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   }
@@ -134,17 +136,18 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec
   return grpc::Status::OK;
 }
 
-absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(
-    const std::string& id, const AttentionSpec& attention,
-    const std::shared_ptr<DocumentUpload>& fresh) {
-  auto opened = context_->engine()->OpenDocument(id, attention, fresh);
+absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(const std::string& id,
+                                                      const AttentionSpec& attention,
+                                                      const std::shared_ptr<DocumentUpload>& fresh,
+                                                      const Payer& payer) {
+  auto opened = context_->engine()->OpenDocument(id, attention, fresh, payer);
   if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(context_->engine())) {
-    opened = context_->engine()->OpenDocument(id, attention, fresh);
+    opened = context_->engine()->OpenDocument(id, attention, fresh, payer);
   }
   if (!opened.ok() || opened->state != DocumentState::kFailed) return opened;
   // It holds nothing; deleted meanwhile: gone as well.
   context_->engine()->DeleteDocument(opened->handle).IgnoreError();
-  return context_->engine()->OpenDocument(id, attention, fresh);
+  return context_->engine()->OpenDocument(id, attention, fresh, payer);
 }
 
 // Of a new document, of which nothing is on disk: nothing is waited for. One that was deleted

@@ -8,6 +8,7 @@
 #include "engine/attention/strategy_registry.h"
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
+#include "engine/runtime/shortage.h"
 
 namespace folio {
 namespace {
@@ -22,8 +23,13 @@ std::string StrategiesThat(const AttentionModel& model, bool (*has)(const Attent
   return names.empty() ? "none" : absl::StrJoin(names, ", ");
 }
 
-// Of the queue, which no client alone can take.
+// Of the queue, which no tenant alone can take.
 constexpr int kPartForOthers = 8;
+
+// The smaller of two bounds, of which 0 is none.
+int64_t Smaller(int64_t a, int64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
+
+int64_t WithoutPartForOthers(int64_t bound) { return bound - bound / kPartForOthers; }
 
 bool Chooses(const AttentionPlan& plan) { return plan.selection.enabled(); }
 
@@ -115,6 +121,51 @@ int MostOfClient(const EngineOptions& options) {
   const int usual = options.max_queued_requests - options.max_queued_requests / kPartForOthers;
   const int queued = options.max_queued_requests_per_client;
   return options.max_running_requests + (queued == 0 ? usual : queued);
+}
+
+TenantAccounts::Bounds BoundsOf(const EngineOptions& options, const TenantPtr& tenant) {
+  TenantAccounts::Bounds bounds;
+  bounds.of_all.prefill_tokens = options.max_queued_prefill_tokens;
+  bounds.of_all.kv_bytes = options.max_queued_kv_bytes;
+  if (tenant == nullptr) return bounds;
+  const TenantLimits& limits = tenant->limits;
+  const int running =
+      static_cast<int>(Smaller(limits.max_running_requests, options.max_running_requests));
+  bounds.of_tenant.requests =
+      Smaller(MostOfClient(options),
+              limits.max_queued_requests == 0 ? 0 : int64_t{running} + limits.max_queued_requests);
+  bounds.of_tenant.prefill_tokens =
+      Smaller(limits.max_queued_prefill_tokens, WithoutPartForOthers(bounds.of_all.prefill_tokens));
+  bounds.of_tenant.kv_bytes = WithoutPartForOthers(bounds.of_all.kv_bytes);
+  return bounds;
+}
+
+absl::Status QueueFull(const char* limit, LimitOf of, const QueueLoad& load,
+                       const TenantAccounts::Bounds& bounds) {
+  const QueueLoad& bound = of == LimitOf::kTenant ? bounds.of_tenant : bounds.of_all;
+  const char* const whose = of == LimitOf::kTenant ? "one tenant" : "all clients";
+  if (limit == kQueuedRequests) {
+    return LimitReached(limit, of,
+                        absl::StrCat(bound.requests, " requests of ", whose,
+                                     " wait or run; the other places are kept for others"));
+  }
+  if (limit == kQueuedPrefillTokens) {
+    return LimitReached(
+        limit, of,
+        absl::StrCat("with ", load.prefill_tokens, " more, over ", bound.prefill_tokens,
+                     " tokens of prompts of ", whose, " would wait or be read"));
+  }
+  return LimitReached(limit, of,
+                      absl::StrCat("with ", load.kv_bytes, " more, requests of ", whose,
+                                   " would wait for over ", bound.kv_bytes, " bytes of KV cache"));
+}
+
+absl::Status CheckTenantCapacity(const TenantPtr& tenant, int64_t needed_bytes) {
+  const int64_t most = tenant == nullptr ? 0 : tenant->limits.max_kv_bytes;
+  if (most == 0 || needed_bytes <= most) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the request needs ", needed_bytes, " bytes of KV cache, its tenant may have ",
+                   most, ": shorten the text or choose a strategy of bounded memory"));
 }
 
 absl::Status CheckAlive(const DocumentInfo& document) {

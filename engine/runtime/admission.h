@@ -8,6 +8,7 @@
 #include "engine/attention/attention_registry.h"
 #include "engine/runtime/document_info.h"
 #include "engine/runtime/engine.h"
+#include "engine/sched/tenant_account.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/request.h"
 
@@ -44,9 +45,19 @@ absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int6
 // many as can wait, and, while nobody waits, as many as can run at once.
 int NumAdmissible(const EngineStats& stats, const EngineOptions& options);
 
-// How many requests of one client may wait and run: all places but those in the queue that are kept
-// for others.
+// How many requests of one tenant may wait and run, without limits of its own: all places but those
+// in the queue that are kept for others.
 int MostOfClient(const EngineOptions& options);
+
+// Of the queue for a request of this tenant; no number of requests in all, which is NumAdmissible.
+TenantAccounts::Bounds BoundsOf(const EngineOptions& options, const TenantPtr& tenant);
+
+// RESOURCE_EXHAUSTED with kLimitPayload: what TenantAccounts::Join has found full.
+absl::Status QueueFull(const char* limit, LimitOf of, const QueueLoad& load,
+                       const TenantAccounts::Bounds& bounds);
+
+// FAILED_PRECONDITION if a request needs more KV cache than its tenant may ever have.
+absl::Status CheckTenantCapacity(const TenantPtr& tenant, int64_t needed_bytes);
 
 // FAILED_PRECONDITION if the document has failed; has failed or is finished; has failed or is not
 // finished.

@@ -8,6 +8,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
+#include "engine/runtime/shortage.h"
 
 namespace folio {
 namespace {
@@ -71,11 +72,15 @@ DocumentDirectory::Changing::Changing(DocumentDirectory* of, const DocumentHandl
   document = &it->second;
   ++directory->num_changes_;
   directory->pinned_bytes_ -= PinnedBytes(*document);
+  if (Held* held = directory->HeldBy(document->payer)) held->stored_bytes -= document->stored_bytes;
 }
 
 DocumentDirectory::Changing::~Changing() {
   const DocumentInfo* const left = directory->Lookup(handle);
-  if (left != nullptr) directory->pinned_bytes_ += PinnedBytes(*left);
+  if (left != nullptr) {
+    directory->pinned_bytes_ += PinnedBytes(*left);
+    if (Held* held = directory->HeldBy(left->payer)) held->stored_bytes += left->stored_bytes;
+  }
   directory->mu_.Unlock();
   if (document != nullptr && directory->limits_.on_change) directory->limits_.on_change(handle);
 }
@@ -92,26 +97,63 @@ void DocumentDirectory::SetUsed(DocumentInfo* document) {
   first_expiry_us_ = std::min(first_expiry_us_, document->attributes.expires_at_us());
 }
 
+absl::Status DocumentDirectory::CheckTenant(const Payer& payer) const {
+  if (payer.tenant == nullptr) return absl::OkStatus();
+  const auto it = held_.find(payer.tenant->name);
+  const Held held = it == held_.end() ? Held{} : it->second;
+  const TenantLimits& limits = payer.tenant->limits;
+  if (limits.max_documents > 0 && held.documents >= limits.max_documents) {
+    return LimitReached(kDocuments, LimitOf::kTenant,
+                        absl::StrCat("the tenant has its limit of ", limits.max_documents,
+                                     " documents; delete some"));
+  }
+  if (limits.max_stored_bytes > 0 && held.stored_bytes >= limits.max_stored_bytes) {
+    return LimitReached(
+        kStoredBytes, LimitOf::kTenant,
+        absl::StrCat("documents of the tenant take ", held.stored_bytes,
+                     " bytes on disk, its limit is ", limits.max_stored_bytes, "; delete some"));
+  }
+  return absl::OkStatus();
+}
+
+DocumentDirectory::Held* DocumentDirectory::HeldBy(const Payer& payer) {
+  const auto it = payer.tenant == nullptr ? held_.end() : held_.find(payer.tenant->name);
+  return it == held_.end() ? nullptr : &it->second;
+}
+
+// What may throw comes first.
+void DocumentDirectory::Add(DocumentInfo document) {
+  Held* const held =
+      document.payer.tenant == nullptr ? nullptr : &held_[document.payer.tenant->name];
+  const auto [it, is_new] = documents_.emplace(document.handle.id, std::move(document));
+  const DocumentInfo& added = it->second;
+  ++counts_[static_cast<size_t>(added.state)];
+  ++num_changes_;
+  if (held == nullptr) return;
+  ++held->documents;
+  held->stored_bytes += added.stored_bytes;
+}
+
 absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
     const std::string& id, const AttentionSpec& attention,
-    std::shared_ptr<DocumentAttachment> attachment) {
+    std::shared_ptr<DocumentAttachment> attachment, const Payer& payer) {
   MutexLock lock(&mu_);
   if (documents_.contains(id)) {
     return absl::AlreadyExistsError(absl::StrCat("document ", Quoted(id), " exists"));
   }
   if (static_cast<int64_t>(documents_.size()) >= limits_.max_documents) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("the server holds its limit of ", limits_.max_documents,
-                     " documents; delete some or raise --max-documents"));
+    return LimitReached(kDocuments, LimitOf::kAll,
+                        absl::StrCat("the server holds its limit of ", limits_.max_documents,
+                                     " documents; delete some or raise --max-documents"));
   }
+  FOLIO_RETURN_IF_ERROR(CheckTenant(payer));
   DocumentInfo document;
   document.handle = {id, next_incarnation_};
   document.attention = attention;
   document.attachment = std::move(attachment);
-  documents_.emplace(id, document);
+  document.payer = payer;
+  Add(document);
   ++next_incarnation_;
-  ++counts_[static_cast<size_t>(document.state)];
-  ++num_changes_;
   return document;
 }
 
@@ -131,12 +173,11 @@ void DocumentDirectory::AddStored(const Stored& stored) {
   document.saved_text_bytes = stored.text_bytes;
   document.attributes = stored.attributes;
   document.stored_use_us = stored.attributes.last_used_us;
+  document.payer = stored.payer;
   first_expiry_us_ = std::min(first_expiry_us_, stored.attributes.expires_at_us());
-  ++counts_[static_cast<size_t>(document.state)];
-  ++num_changes_;
   next_incarnation_ = std::max(next_incarnation_, stored.handle.incarnation + 1);
   pinned_bytes_ += PinnedBytes(document);
-  documents_.emplace(stored.handle.id, std::move(document));
+  Add(std::move(document));
 }
 
 void DocumentDirectory::SetSaved(const DocumentHandle& handle,
@@ -271,6 +312,9 @@ absl::Status DocumentDirectory::Remove(const DocumentHandle& handle) {
   const DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
   --counts_[static_cast<size_t>(document->state)];
+  if (Held* held = HeldBy(document->payer); held != nullptr && --held->documents == 0) {
+    held_.erase(document->payer.tenant->name);
+  }
   documents_.erase(handle.id);
   return absl::OkStatus();
 }

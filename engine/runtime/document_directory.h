@@ -37,9 +37,10 @@ class DocumentDirectory {
   explicit DocumentDirectory(const DocumentLimits& limits);
 
   // A new document, in state kUploading. Errors: ALREADY_EXISTS, RESOURCE_EXHAUSTED when there are
-  // too many.
+  // too many, in all or of the tenant, or those of the tenant take too much of the disk.
   absl::StatusOr<DocumentInfo> Create(const std::string& id, const AttentionSpec& attention,
-                                      std::shared_ptr<DocumentAttachment> attachment);
+                                      std::shared_ptr<DocumentAttachment> attachment,
+                                      const Payer& payer = {});
   // `count` more tokens will be prefilled. Errors: NOT_FOUND, INVALID_ARGUMENT beyond the limit,
   // FAILED_PRECONDITION if the upload is finished or has failed.
   absl::Status AddTokens(const DocumentHandle& handle, int64_t count);
@@ -75,6 +76,7 @@ class DocumentDirectory {
     bool whole = true;  // its text
     DocumentAttributes attributes;
     absl::Status error;
+    Payer payer = {};
   };
   void AddStored(const Stored& stored);
   // The document is on disk in so many bytes, or could not be written; if it is there.
@@ -128,6 +130,15 @@ class DocumentDirectory {
     const DocumentHandle& handle;      // of the caller's
     DocumentInfo* document = nullptr;  // null: there is no such one
   };
+  // What documents of one tenant hold.
+  struct Held {
+    int documents = 0;
+    int64_t stored_bytes = 0;
+  };
+  absl::Status CheckTenant(const Payer& payer) const FOLIO_REQUIRES(mu_);
+  // Of the tenant of a document that is there; null: it is nobody's.
+  Held* HeldBy(const Payer& payer) FOLIO_REQUIRES(mu_);
+  void Add(DocumentInfo document) FOLIO_REQUIRES(mu_);
   absl::Status CheckPinned(const std::string& id, int64_t pinned_bytes, int64_t num_bytes) const;
   const DocumentInfo* Lookup(const DocumentHandle& handle) const FOLIO_REQUIRES(mu_);
   void SetState(DocumentInfo* document, DocumentState state) FOLIO_REQUIRES(mu_);
@@ -136,6 +147,7 @@ class DocumentDirectory {
   const DocumentLimits limits_;
   mutable Mutex mu_;
   std::map<std::string, DocumentInfo> documents_ FOLIO_GUARDED_BY(mu_);
+  std::map<std::string, Held> held_ FOLIO_GUARDED_BY(mu_);  // by tenant
   DocumentCounts counts_ FOLIO_GUARDED_BY(mu_) = {};
   uint64_t next_incarnation_ FOLIO_GUARDED_BY(mu_) = 1;
   int64_t num_changes_ FOLIO_GUARDED_BY(mu_) = 0;

@@ -55,6 +55,7 @@ struct DocumentInfo {
   // Of the upload; questions may bring others.
   AttentionSpec attention;
   std::shared_ptr<DocumentAttachment> attachment;
+  Payer payer;
 
   DocumentState state = DocumentState::kUploading;
   absl::Status error;  // OK unless kFailed

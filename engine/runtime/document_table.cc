@@ -32,6 +32,14 @@ Rendition* DocumentTable::AddRendition(Document* document, const AttentionSpec& 
   sequence.tokens = document->tokens;
   sequence.num_known = sequence.max_tokens = std::ssize(*document->tokens);
   sequence.num_prompt = kUnbounded;
+  sequence.leaves_for_others = !document->renditions.empty();
+  if (const Payer& payer = document->payer; payer.tenant != nullptr) {
+    rendition->account = accounts_->Open(payer.tenant);
+    rendition->account->share.Set(payer.tenant);
+    sequence.claim.tenant = &rendition->account->share;
+    sequence.claim.priority = payer.priority;
+  }
+  scheduler_->Join(&sequence);
   by_sequence_[&sequence] = rendition;  // the last thing that may throw
   document->renditions.splice(document->renditions.end(), made);
   return rendition;
@@ -42,6 +50,7 @@ Document* DocumentTable::AddDocument(const DocumentHandle& handle, const Attenti
   auto owned = std::make_unique<Document>();
   Document* document = owned.get();
   document->handle = handle;
+  if (const auto info = directory_->Get(handle); info.ok()) document->payer = info->payer;
   document->tokens = std::make_shared<std::vector<int32_t>>(std::move(tokens));
   AddRendition(document, attention);
   absl::Cleanup forget = [&] { by_sequence_.erase(&document->primary().sequence); };
@@ -97,19 +106,23 @@ bool DocumentTable::TakeRoom(Document* document) {
 
 bool DocumentTable::MayFindRoom(const Document& document) const {
   const Sequence& sequence = document.renditions.front()->sequence;
-  return scheduler_->BytesNeeded(sequence) - sequence.reserved_bytes <=
-         store_->capacity_bytes() - kept_bytes_;
+  const int64_t more = scheduler_->BytesNeeded(sequence) - sequence.reserved_bytes;
+  return sequence.claim.share().MayReserve(more) && more <= store_->capacity_bytes() - kept_bytes_;
 }
 
 absl::Status DocumentTable::NoRoom(const Document& document) const {
   const Sequence& sequence = document.renditions.front()->sequence;
   return StatusOf([&] {
-    return NoRoomInCache({.who = absl::StrCat("document ", Quoted(document.handle.id), " at token ",
-                                              sequence.max_tokens),
-                          .needed_bytes = scheduler_->BytesNeeded(sequence),
-                          .kept_bytes = kept_bytes_ - sequence.reserved_bytes,
-                          .capacity_bytes = store_->capacity_bytes()},
-                         model_);
+    const TenantShare& share = sequence.claim.share();
+    const int64_t needed = scheduler_->BytesNeeded(sequence);
+    KvShortage shortage{.who = absl::StrCat("document ", Quoted(document.handle.id), " at token ",
+                                            sequence.max_tokens),
+                        .needed_bytes = needed,
+                        .kept_bytes = kept_bytes_ - sequence.reserved_bytes,
+                        .capacity_bytes = store_->capacity_bytes()};
+    if (share.MayReserve(needed - sequence.reserved_bytes)) return NoRoomInCache(shortage, model_);
+    shortage.kept_bytes = share.reserved_bytes - sequence.reserved_bytes;
+    return NoRoomForTenant(shortage, share.tenant->limits.max_kv_bytes);
   });
 }
 

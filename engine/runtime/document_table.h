@@ -16,6 +16,7 @@
 #include "engine/runtime/document_keeper.h"
 #include "engine/runtime/restore_choice.h"
 #include "engine/sched/scheduler.h"
+#include "engine/sched/tenant_account.h"
 #include "engine/types/request.h"
 
 namespace folio {
@@ -37,6 +38,7 @@ inline void Send(const std::shared_ptr<EventSink>& sink, Event event) {
 struct Rendition {
   Document* document = nullptr;  // null once the document is gone
   AttentionSpec attention;
+  TenantAccounts::Account account;  // of who pays for the document
   Sequence sequence;
   bool admitted = false;
   // Pages of it cannot be read any more; it is computed again once it is not being saved.
@@ -60,6 +62,7 @@ struct Rendition {
 // What the engine thread works with of a document that holds memory. Its state is in the directory.
 struct Document {
   DocumentHandle handle;
+  Payer payer;
   std::shared_ptr<std::vector<int32_t>> tokens;
   std::shared_ptr<EventSink> sink;
   SteadyTime followed;  // since when there is this sink
@@ -106,11 +109,13 @@ class DocumentTable {
  public:
   // Without a keeper nothing is saved.
   DocumentTable(const AttentionModel& model, Scheduler* scheduler, KvStore* store,
-                DocumentDirectory* directory, DocumentKeeper* keeper = nullptr)
+                DocumentDirectory* directory, TenantAccounts* accounts,
+                DocumentKeeper* keeper = nullptr)
       : model_(model),
         scheduler_(scheduler),
         store_(store),
         directory_(directory),
+        accounts_(accounts),
         keeper_(keeper) {}
 
   // A failure of Create or Append (no memory) is the document's own: it is dropped, and its state
@@ -309,6 +314,7 @@ class DocumentTable {
   Scheduler* const scheduler_;
   KvStore* const store_;
   DocumentDirectory* const directory_;
+  TenantAccounts* const accounts_;
   DocumentKeeper* const keeper_;
   std::unordered_map<uint64_t, std::unique_ptr<Document>> documents_;  // by incarnation
   std::map<uint64_t, DiskProgressPtr> loading_;                        // by incarnation

@@ -13,6 +13,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/shortage.h"
 
 namespace folio {
 namespace {
@@ -86,7 +87,22 @@ absl::StatusOr<EngineImpl::Checked> EngineImpl::Check(GenerateSpec* spec) const 
   checked.total_tokens =
       NumKeptTokens(plan.truncation, checked.prompt_tokens, max_new_tokens) + max_new_tokens;
   checked.shared_tokens = plan.truncation.enabled() ? 0 : document_tokens;
+  checked.needed_bytes = BytesNeeded(spec->attention, checked.total_tokens, checked.shared_tokens);
+  const bool has_cache = checked.shared_tokens > 0 && HasCache(*checked.document, spec->attention);
+  checked.prefill_tokens =
+      checked.total_tokens - max_new_tokens - (has_cache ? checked.shared_tokens : 0);
   return checked;
+}
+
+absl::Status EngineImpl::JoinQueue(const GenerateSpec& spec, const Checked& checked,
+                                   TenantAccounts::Ticket* ticket) {
+  TenantAccounts& accounts = loop_.accounts();
+  const TenantAccounts::Bounds bounds = BoundsOf(options_, spec.tenant);
+  const QueueLoad load{
+      .requests = 1, .prefill_tokens = checked.prefill_tokens, .kv_bytes = checked.needed_bytes};
+  LimitOf of = LimitOf::kAll;
+  const char* full = accounts.Join(accounts.Open(spec.tenant), load, bounds, ticket, &of);
+  return full == nullptr ? absl::OkStatus() : QueueFull(full, of, load, bounds);
 }
 
 absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
@@ -94,29 +110,22 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
   FOLIO_ASSIGN_OR_RETURN(const Checked checked, Check(&spec));
   FOLIO_RETURN_IF_ERROR(
       CheckCapacity(spec.attention, checked.prompt_tokens + spec.stop.max_new_tokens,
-                    BytesNeeded(spec.attention, checked.total_tokens, checked.shared_tokens),
-                    model_->store->capacity_bytes(), model_->attention));
+                    checked.needed_bytes, model_->store->capacity_bytes(), model_->attention));
+  FOLIO_RETURN_IF_ERROR(CheckTenantCapacity(spec.tenant, checked.needed_bytes));
   if (num_posted_.load() >= NumAdmissible(thread_.Stats(), options_)) {
-    return absl::ResourceExhaustedError(
+    return LimitReached(
+        kQueuedRequests, LimitOf::kAll,
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
   }
-  ClientShares::Share share;
-  if (!spec.client.empty()) {
-    const int most = MostOfClient(options_);
-    share = shares_.Join(spec.client, most);
-    if (share == nullptr) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(most,
-                       " requests of one client wait or run; the other places are kept for "
-                       "other clients"));
-    }
-  }
+  FOLIO_RETURN_IF_ERROR(CheckDeadline(spec, checked));
+  TenantAccounts::Ticket ticket;
+  FOLIO_RETURN_IF_ERROR(JoinQueue(spec, checked, &ticket));
   if (spec.document.has_value() && directory_.Touch(*spec.document)) {
     keeper()->UpdateAttributes(*spec.document, AttributesOf(*spec.document));
   }
   const RequestId id = next_id_.fetch_add(1);
   auto generation = std::make_unique<Generation>(std::move(spec), sink, *model_->tokenizer,
-                                                 info().eos_tokens, std::move(share));
+                                                 info().eos_tokens, std::move(ticket));
   auto submit = [id, generation = std::move(generation),
                  posted = CountIn(&num_posted_)](EngineLoop& loop) mutable {
     posted.reset();
@@ -137,13 +146,14 @@ absl::StatusOr<AttentionSpec> EngineImpl::ResolveUnknownLength(
   return resolved;
 }
 
-absl::StatusOr<RequestId> EngineImpl::OpenScore(const AttentionSpec& attention,
+absl::StatusOr<RequestId> EngineImpl::OpenScore(const AttentionSpec& attention, const Payer& payer,
                                                 std::shared_ptr<EventSink> sink) {
   FOLIO_RETURN_IF_ERROR(CheckServing());
   FOLIO_ASSIGN_OR_RETURN(AttentionSpec resolved, ResolveUnknownLength(attention));
   const RequestId id = next_id_.fetch_add(1);
-  const auto open = [id, resolved, sink](EngineLoop& loop) {
-    loop.scorings().Open(id, resolved, sink);
+  const auto open = [id, resolved, sink, payer,
+                     account = loop_.accounts().Open(payer.tenant)](EngineLoop& loop) {
+    loop.scorings().Open(id, resolved, sink, payer, account);
   };
   thread_.Post({open, FailRequest(id, sink)});
   return id;

@@ -103,8 +103,13 @@ struct EngineOptions {
   double prefill_slowdown = 3;
   int max_running_requests = 64;
   int max_queued_requests = 256;
-  // Of them for one client (GenerateSpec::client); 0: seven eighths.
+  // Of them for one tenant; 0: seven eighths.
   int max_queued_requests_per_client = 0;
+  // Tokens of prompts that wait or are being prefilled, without what is in the cache already; 0: no
+  // bound of its own. One tenant may have seven eighths of it.
+  int64_t max_queued_prefill_tokens = int64_t{4} << 20;
+  // What requests that wait have to reserve of the KV cache, together; 0: no bound of its own.
+  int64_t max_queued_kv_bytes = 0;
   int max_documents = 1000;
   int64_t max_context_tokens = int64_t{1} << 30;
 };
@@ -154,6 +159,8 @@ struct EngineStats {
   int running = 0;
   int waiting = 0;
   int64_t waiting_prefill_tokens = 0;
+  // What one of them takes beside the answers that run; 0: nothing is known yet.
+  double prefill_token_seconds = 0;
   // In memory.
   int64_t kv_used_bytes = 0;
   int64_t summary_used_bytes = 0;
@@ -225,7 +232,9 @@ class Engine {
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
   // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none,
   // a report of a prompt that the strategy cuts),
-  // RESOURCE_EXHAUSTED (queue full, or its client's part of it), UNAVAILABLE (draining).
+  // RESOURCE_EXHAUSTED with a kLimitPayload (the queue is full, or its tenant's part of it),
+  // FAILED_PRECONDITION with a kFirstTokenPayload (its deadline is long before its first token
+  // could be there), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
   // What a request would take if it were submitted now, and whether there is memory for it. Errors:
@@ -234,7 +243,8 @@ class Engine {
   // The same of a document of so many tokens. Errors: INVALID_ARGUMENT (attention, too many
   // tokens).
   virtual absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
-                                                    int64_t num_tokens) const = 0;
+                                                    int64_t num_tokens,
+                                                    const Payer& payer) const = 0;
 
   // Ends a request with `reason` between two steps and frees its memory. Unknown ids are ignored.
   virtual void Cancel(RequestId id, absl::Status reason) = 0;
@@ -249,7 +259,7 @@ class Engine {
   // FinishScore. Ended by Cancel. Under a strategy of bounded memory the stream needs no more than
   // that, if the caller holds tokens back until earlier ones are scored. Errors: INVALID_ARGUMENT,
   // UNAVAILABLE; without memory the stream fails with RESOURCE_EXHAUSTED.
-  virtual absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+  virtual absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention, const Payer& payer,
                                               std::shared_ptr<EventSink> sink) = 0;
   virtual absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) = 0;
   virtual void FinishScore(RequestId id) = 0;
@@ -264,11 +274,13 @@ class Engine {
   // can.
   virtual absl::Status CheckDocumentSize(const AttentionSpec& attention,
                                          int64_t num_bytes) const = 0;
-  // The document of this id in whatever state it is, or a new one. Errors, of new ones:
-  // RESOURCE_EXHAUSTED when there are too many, INVALID_ARGUMENT (attention), UNAVAILABLE.
-  virtual absl::StatusOr<DocumentInfo> OpenDocument(
-      const std::string& id, const AttentionSpec& attention,
-      std::shared_ptr<DocumentAttachment> attachment) = 0;
+  // The document of this id in whatever state it is, or a new one, whose prefill `payer` pays for.
+  // Errors, of new ones: RESOURCE_EXHAUSTED with a kLimitPayload when there are too many, in all or
+  // of the tenant, INVALID_ARGUMENT (attention), UNAVAILABLE.
+  virtual absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id,
+                                                    const AttentionSpec& attention,
+                                                    std::shared_ptr<DocumentAttachment> attachment,
+                                                    const Payer& payer) = 0;
   // Events of the upload go to `sink` from now on, and a paused prefill goes on: Prefill as it goes
   // on; Completed once all tokens of a finished upload are in the cache, or Failed. Errors:
   // NOT_FOUND, FAILED_PRECONDITION (finished or failed), UNAVAILABLE.

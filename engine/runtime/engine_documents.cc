@@ -84,13 +84,13 @@ absl::Status EngineImpl::CheckDocumentSize(const AttentionSpec& attention,
 
 absl::StatusOr<DocumentInfo> EngineImpl::OpenDocument(
     const std::string& id, const AttentionSpec& attention,
-    std::shared_ptr<DocumentAttachment> attachment) {
+    std::shared_ptr<DocumentAttachment> attachment, const Payer& payer) {
   MutexLock lock(&order_mu_);
   if (std::optional<DocumentInfo> document = directory_.Find(id)) return *std::move(document);
   FOLIO_RETURN_IF_ERROR(CheckServing());
   FOLIO_ASSIGN_OR_RETURN(const AttentionSpec resolved, ResolveUnknownLength(attention));
   FOLIO_ASSIGN_OR_RETURN(DocumentInfo document,
-                         directory_.Create(id, resolved, std::move(attachment)));
+                         directory_.Create(id, resolved, std::move(attachment), payer));
   absl::Cleanup forget = [&] { directory_.Remove(document.handle).IgnoreError(); };
   const auto create = [handle = document.handle, resolved](EngineLoop& loop) {
     loop.documents().Create(handle, resolved);

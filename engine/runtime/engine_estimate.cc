@@ -1,7 +1,11 @@
 // The front door: what a request or a document would take.
+#include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/base/status_macros.h"
@@ -11,6 +15,18 @@
 #include "engine/runtime/shortage.h"
 
 namespace folio {
+namespace {
+
+// Nobody needs to know more of what is further away.
+constexpr double kMostSeconds = 24 * 3600;
+
+void SetForecast(const std::optional<Forecast>& forecast, Estimate* estimate) {
+  if (!forecast.has_value()) return;
+  estimate->queue_seconds = forecast->queue_seconds;
+  estimate->first_token_seconds = forecast->first_token_seconds;
+}
+
+}  // namespace
 
 void EngineImpl::JudgeFit(int64_t needed_bytes, Estimate* estimate) const {
   const EngineStats stats = thread_.Stats();
@@ -50,13 +66,63 @@ absl::StatusOr<Estimate> EngineImpl::EstimateRequest(GenerateSpec spec) const {
                  .total_tokens = checked.total_tokens - 1,
                  .step_tokens = model_->scheduler.step_tokens}),
       &estimate.memory);
-  int64_t needed = BytesNeeded(spec.attention, checked.total_tokens, checked.shared_tokens);
+  int64_t needed = checked.needed_bytes;
   if (checked.shared_tokens > 0 && !HasCache(*checked.document, spec.attention)) {
     Add(FootprintOfDocument(spec.attention, checked.shared_tokens), &estimate.document);
     needed += BytesNeeded(spec.attention, checked.shared_tokens, 0);
   }
   JudgeFit(needed, &estimate);
+  if (estimate.fit != Estimate::Fit::kNever) {
+    SetForecast(ForecastOf(spec, checked, kMostSeconds), &estimate);
+  }
   return estimate;
+}
+
+std::optional<Forecast> EngineImpl::ForecastOf(const GenerateSpec& spec, const Checked& checked,
+                                               double most_seconds) const {
+  const WorkLoad load = thread_.GetLoad();
+  const int64_t prompt_tokens = checked.total_tokens - spec.stop.max_new_tokens;
+  const AttentionPlan plan = PlanFor(spec.attention, model_->attention, prompt_tokens);
+  LoadItem item = ItemOf(plan, prompt_tokens - checked.prefill_tokens, prompt_tokens,
+                         {spec.tenant, spec.priority}, load);
+  item.needed_bytes = checked.needed_bytes;
+  item.answer_tokens = load.answer_part * spec.stop.max_new_tokens;
+  return Predict(load, item, most_seconds);
+}
+
+LoadItem EngineImpl::ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end,
+                            const Payer& payer, const WorkLoad& load) const {
+  LoadItem item;
+  const TenantAccounts::Account account = loop_.accounts().Open(payer.tenant);
+  Claim claim;
+  claim.priority = payer.priority;
+  claim.remaining = model_->scheduler.costs.OfPrompt(plan, begin, end);
+  item.rank = claim.rank();
+  item.prompt_tokens = static_cast<double>(end - begin);
+  if (end > begin) item.token_work = claim.remaining / item.prompt_tokens;
+  if (payer.tenant == nullptr) return item;
+  item.tenant = &account->share;
+  item.weight = payer.tenant->weight;
+  for (const LoadItem& other : load.items) {
+    if (other.tenant == item.tenant) item.served = other.served;
+  }
+  return item;
+}
+
+// Half of what is expected is enough to be sure.
+absl::Status EngineImpl::CheckDeadline(const GenerateSpec& spec, const Checked& checked) const {
+  constexpr double kMargin = 2;
+  if (!spec.deadline.has_value()) return absl::OkStatus();
+  const std::chrono::duration<double> left = *spec.deadline - std::chrono::steady_clock::now();
+  if (left.count() <= 0) return absl::OkStatus();  // it ends at once
+  const double most = kMargin * left.count();
+  const std::optional<Forecast> forecast = ForecastOf(spec, checked, most);
+  if (!forecast.has_value() || forecast->first_token_seconds < most) return absl::OkStatus();
+  absl::Status status = absl::FailedPreconditionError(
+      absl::StrCat("the deadline is in ", left.count(), " s, the first token is expected in ", most,
+                   " s or later: ask with a later deadline, or when less is to be done"));
+  status.SetPayload(kFirstTokenPayload, absl::Cord(absl::StrCat(most)));
+  return status;
 }
 
 KvFootprint EngineImpl::FootprintOfDocument(const AttentionSpec& attention,
@@ -75,13 +141,22 @@ bool EngineImpl::HasCache(const DocumentInfo& document, const AttentionSpec& att
 }
 
 absl::StatusOr<Estimate> EngineImpl::EstimateDocument(const AttentionSpec& attention,
-                                                      int64_t num_tokens) const {
+                                                      int64_t num_tokens,
+                                                      const Payer& payer) const {
   Estimate estimate;
   FOLIO_ASSIGN_OR_RETURN(estimate.attention, ResolveUnknownLength(attention));
   FOLIO_RETURN_IF_ERROR(CheckLength("the document", num_tokens, options_.max_context_tokens));
   estimate.prompt_tokens = estimate.total_tokens = num_tokens;
   Add(FootprintOfDocument(estimate.attention, num_tokens), &estimate.memory);
-  JudgeFit(BytesNeeded(estimate.attention, num_tokens, 0), &estimate);
+  const int64_t needed = BytesNeeded(estimate.attention, num_tokens, 0);
+  JudgeFit(needed, &estimate);
+  if (estimate.fit == Estimate::Fit::kNever) return estimate;
+  const WorkLoad load = thread_.GetLoad();
+  LoadItem item =
+      ItemOf(PlanFor(estimate.attention, model_->attention), 0, num_tokens, payer, load);
+  item.needed_bytes = needed;
+  item.needs_place = false;
+  SetForecast(Predict(load, item, kMostSeconds), &estimate);
   return estimate;
 }
 

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/client_shares.h"
 #include "engine/base/mutex.h"
 #include "engine/grammar/grammar_compiler.h"
 #include "engine/runtime/document_directory.h"
@@ -68,8 +67,8 @@ class EngineImpl final : public Engine {
 
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
-  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
-                                            int64_t num_tokens) const override;
+  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention, int64_t num_tokens,
+                                            const Payer& payer) const override;
   void Cancel(RequestId id, absl::Status reason) override;
   void HoldBack(RequestId id) override {
     thread_.Post({[id](EngineLoop& loop) { loop.HoldBack(id); }});
@@ -77,14 +76,14 @@ class EngineImpl final : public Engine {
   void LetGoOn(RequestId id) override {
     thread_.Post({[id](EngineLoop& loop) { loop.LetGoOn(id); }});
   }
-  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention, const Payer& payer,
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
   void FinishScore(RequestId id) override;
   absl::Status CheckDocumentSize(const AttentionSpec& attention, int64_t num_bytes) const override;
-  absl::StatusOr<DocumentInfo> OpenDocument(
-      const std::string& id, const AttentionSpec& attention,
-      std::shared_ptr<DocumentAttachment> attachment) override;
+  absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
+                                            std::shared_ptr<DocumentAttachment> attachment,
+                                            const Payer& payer) override;
   absl::Status FollowDocument(const DocumentHandle& handle,
                               std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
@@ -140,9 +139,22 @@ class EngineImpl final : public Engine {
     int64_t prompt_tokens = 0;  // with the document
     int64_t total_tokens = 0;   // with the longest answer, after truncation
     int64_t shared_tokens = 0;  // whose cache is the document's
+    int64_t prefill_tokens = 0;
+    int64_t needed_bytes = 0;  // of the budget, beside the document
   };
   // Resolves its attention. Errors: those of Submit.
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
+  // When it would run, looking so many seconds ahead.
+  std::optional<Forecast> ForecastOf(const GenerateSpec& spec, const Checked& checked,
+                                     double most_seconds) const;
+  // Tokens [begin, end) of a prompt under a plan.
+  LoadItem ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end, const Payer& payer,
+                  const WorkLoad& load) const;
+  // FAILED_PRECONDITION if its deadline is long before its first token could be there.
+  absl::Status CheckDeadline(const GenerateSpec& spec, const Checked& checked) const;
+  // RESOURCE_EXHAUSTED with the bound that it would be beyond.
+  absl::Status JoinQueue(const GenerateSpec& spec, const Checked& checked,
+                         TenantAccounts::Ticket* ticket);
   // Of the budget, for a sequence under an attention.
   int64_t BytesNeeded(const AttentionSpec& attention, int64_t num_tokens,
                       int64_t shared_tokens) const;
@@ -157,10 +169,9 @@ class EngineImpl final : public Engine {
   const EngineOptions options_;
   std::unique_ptr<LoadedModel> model_;
   DocumentDirectory directory_;
-  ClientShares shares_;
   mutable GrammarCompiler grammars_;  // a cache
   TransformerRunner runner_;
-  EngineLoop loop_;
+  mutable EngineLoop loop_;  // its accounts are any thread's
 
   std::atomic<bool> draining_{false};
   std::atomic<RequestId> next_id_{1};

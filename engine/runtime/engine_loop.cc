@@ -84,10 +84,6 @@ std::optional<SteadyTime> EngineLoop::DiskDeadline(const Generation& generation)
 void EngineLoop::ExpireDeadlines() {
   const SteadyTime now = std::chrono::steady_clock::now();
   documents_.ExpireUploads(now);
-  const auto expired = [now](const auto& entry) {
-    const std::optional<SteadyTime>& deadline = entry.second->spec.deadline;
-    return deadline.has_value() && *deadline <= now;
-  };
   for (auto it = requests_.begin(); it != requests_.end();) {
     const auto at = it++;  // the others stay where they are when one ends
     const std::optional<SteadyTime> of_disk = DiskDeadline(*at->second);
@@ -95,14 +91,35 @@ void EngineLoop::ExpireDeadlines() {
       Cancel(at->first, CannotReadError("the document"));
       continue;
     }
-    if (!expired(*at)) continue;
-    const Sequence& sequence = at->second->sequence;
-    Cancel(at->first, StatusOf([&sequence] {
-             return absl::DeadlineExceededError(
-                 absl::StrCat("the deadline passed after ", sequence.num_in_kv, " of ",
-                              sequence.num_prompt, " prompt tokens"));
-           }));
+    const absl::Status status = CheckDeadline(*at->second, now);
+    if (!status.ok()) Cancel(at->first, status);
   }
+}
+
+absl::Status EngineLoop::CheckDeadline(const Generation& generation, SteadyTime now) const {
+  // Of what its prompt takes by itself, for steps differ.
+  constexpr double kMargin = 0.5;
+  const std::optional<SteadyTime>& deadline = generation.spec.deadline;
+  if (!deadline.has_value()) return absl::OkStatus();
+  const Sequence& sequence = generation.sequence;
+  if (*deadline <= now) {
+    return StatusOf([&sequence] {
+      return absl::DeadlineExceededError(absl::StrCat("the deadline passed after ",
+                                                      sequence.num_in_kv, " of ",
+                                                      sequence.num_prompt, " prompt tokens"));
+    });
+  }
+  if (sequence.decoding() || generation.awaits_document || !scheduler_.rates().known()) {
+    return absl::OkStatus();
+  }
+  const double needed = scheduler_.rates().Seconds(0, scheduler_.WorkLeft(sequence));
+  const std::chrono::duration<double> left = *deadline - now;
+  if (kMargin * needed <= left.count()) return absl::OkStatus();
+  return StatusOf([&] {
+    return absl::DeadlineExceededError(
+        absl::StrCat("the first token would come after the deadline, which is in ", left.count(),
+                     " s: the rest of the prompt alone takes about ", needed, " s"));
+  });
 }
 
 void EngineLoop::SendProgress() {
@@ -181,6 +198,7 @@ bool EngineLoop::RunStep() {
     work.num_answers += part.sequence->decoding() ? 1 : 0;
     work.num_chunks += part.sequence->ChunksCompleted(part.num_tokens);
     if (documents_.RenditionOf(part.sequence) != nullptr) document_rows += part.num_tokens;
+    work.prompt_work += scheduler_.WorkOf(part);
   }
   slow_steps_.Begin(step);
   if (!StartStep(step)) return true;
@@ -223,6 +241,8 @@ bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
     StartedStep record{step, {}};
     for (const ScheduledTokens& part : step) {
       record.ids.push_back(part.sequence->id);
+      record.num_tokens += part.num_tokens;
+      record.num_requests += part.sequence->id == 0 ? 0 : 1;
       std::vector<int32_t>& tokens = *part.sequence->tokens;
       // For the token that Commit adds.
       if (part.sequence->generates && tokens.size() == tokens.capacity()) {
@@ -299,7 +319,7 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
     const absl::Status sent = CatchErrors([&] { AcceptScores(std::move(scores)); });
     if (!sent.ok()) Cancel(id, sent);
   }
-  for (size_t n = 0; n < step.ids.size(); ++n) NoteStep(step.ids[n], static_cast<int>(n));
+  for (size_t n = 0; n < step.ids.size(); ++n) NoteStep(step, n);
   for (ModelRunner::Output& output : results->outputs) {
     const RequestId id = output.id;
     const absl::Status sent = CatchErrors([&] { AcceptOutput(std::move(output)); });
@@ -307,13 +327,17 @@ void EngineLoop::AfterStep(const StartedStep& step, ModelRunner::Results* result
   }
 }
 
-void EngineLoop::NoteStep(RequestId id, int place) {
+void EngineLoop::NoteStep(const StartedStep& step, size_t part) {
+  const RequestId id = step.ids[part];
   const auto it = requests_.find(id);
   if (it == requests_.end() || it->second->ignores_output()) return;
   Generation* generation = it->second.get();
   const Sequence& sequence = generation->sequence;
+  generation->NoteStep(step.parts[part].num_tokens, step.num_tokens, step.num_requests);
   generation->NoteMemory(store_->FootprintOf(sequence.kv));
-  if (store_->tiered()) generation->NoteReads(store_->home(), store_->ReadsOf(place));
+  if (store_->tiered()) {
+    generation->NoteReads(store_->home(), store_->ReadsOf(static_cast<int>(part)));
+  }
   if (sequence.num_in_kv <= sequence.num_prompt) {
     generation->SendPrefill(sequence.num_prompt, sequence.num_in_kv);
     const absl::Status sent = CatchErrors([&] { generation->SendPrompt(); });
@@ -350,7 +374,10 @@ void EngineLoop::AcceptOutput(ModelRunner::Output output) {
     return;
   }
   generation->NoteEvidence(store_->geometry().num_layers);
-  if (generation->Accept(std::move(output.sample))) Forget(generation);
+  if (!generation->Accept(std::move(output.sample))) return;
+  constexpr double kShareOfNew = 0.05;
+  answer_part_ += kShareOfNew * (generation->answered_part() - answer_part_);
+  Forget(generation);
 }
 
 }  // namespace folio

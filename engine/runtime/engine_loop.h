@@ -66,7 +66,7 @@ class EngineLoop {
               return runner->Reserve(part, first);
             },
             [this](int64_t bytes) { return documents_.EvictFor(bytes); }),
-        documents_(options.model, &scheduler_, store, directory, keeper),
+        documents_(options.model, &scheduler_, store, directory, &accounts_, keeper),
         scorings_(options.model, &scheduler_, store, &documents_),
         slow_steps_(options.slow_step_seconds, options.on_slow_step) {}
 
@@ -89,6 +89,8 @@ class EngineLoop {
                 absl::StatusOr<DocumentKeeper::LoadedDocument> loaded);
   void OnRestored(Rendition* rendition, const absl::StatusOr<DocumentKeeper::Filled>& filled);
 
+  // Any thread.
+  TenantAccounts& accounts() { return accounts_; }
   DocumentTable& documents() { return documents_; }
   RestoreChoice& restores() { return restores_; }
   ScoringTable& scorings() { return scorings_; }
@@ -111,6 +113,10 @@ class EngineLoop {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t waiting_prefill_tokens() const;
+  // Of a token of a prompt beside the answers that run; 0: unknown.
+  double PrefillTokenSeconds() const;
+  // All work that is there, for forecasts.
+  void Describe(WorkLoad* load) const;
   // The earliest deadline of all requests, and of reads that somebody waits for, if any.
   std::optional<SteadyTime> NextDeadline() const;
 
@@ -119,25 +125,59 @@ class EngineLoop {
   struct StartedStep {
     std::vector<ScheduledTokens> parts;
     std::vector<RequestId> ids;  // of the parts; 0: a document's
+    int64_t num_tokens = 0;
+    int64_t num_requests = 0;
   };
-  enum class Admission { kAdmitted, kNotYet, kNoPlace, kNoMemory, kFailed };
+  enum class Admission {
+    kAdmitted,
+    kNotYet,        // its document is on the way
+    kNoPlace,       // in the batch
+    kBoundReached,  // of its tenant
+    kKeptForOthers,
+    kNoMemory,
+    kFailed,
+  };
+  // One look at all that wait.
+  struct Look {
+    SteadyTime now;
+    bool rendition_pending = false;
+    // What those wait for that are not tried any more.
+    std::optional<Generation::Wait> all_wait;
+  };
 
   // What a generation reads of its document, and what it asks; false if the document is gone.
   bool Prepare(Generation* generation);
   // Prepares it, and it waits from now on. If its document is gone it fails.
   void Begin(Generation* generation);
   void ExpireDeadlines();
+  // Why it ends at this time for its deadline: that has passed, or certainly will before its first
+  // token; OK: it goes on.
+  absl::Status CheckDeadline(const Generation& generation, SteadyTime now) const;
+  // Those that would end after their deadlines come last.
+  void FindLate(SteadyTime now);
+  // Tokens of its answer still to come, as answers have come out.
+  double AnswerLeft(const Generation& generation) const;
+  LoadItem Describe(const Generation& generation) const;
   // When a request that waits for the disk gives up; nullopt: it does not wait for it.
   std::optional<SteadyTime> DiskDeadline(const Generation& generation) const;
   void AdmitReturning();
-  // Documents and requests, in this order but for kMaxTimesPassed requests that fit.
+  // Documents and requests, in this order but for kMaxTimesPassed requests that fit. A request that
+  // was passed so often has others wait: those of its tenant if that has some admitted, else all.
   void AdmitDocuments();
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
   Admission TryAdmitRequest(Generation* generation);
-  // In the place of one request of a client that has several, if this one's client has none. That
+  // In the place of one request of a tenant that has several, if this one's tenant has none. That
   // one goes on where it was when a place is free again, before all that wait.
   Admission TryAdmitInstead(Generation* generation);
+  // False if one was ended: then others have what it held.
+  bool LookAtWaiting();
+  void TakePlace(Generation* generation, Look* look);
+  void AwaitMemory(Generation* generation, Look* look);
+  // AwaitMemory, or somebody has to go: returns false then.
+  bool AwaitMemoryOrEnd(Generation* generation, Look* look);
+  // AwaitTurn, or it ends where only documents of its tenant keep it from running: false then.
+  bool AwaitTenant(Generation* generation, Look* look);
   // What a request that waits has to reserve next: for the rendition that it waits for, or itself.
   int64_t BytesLacking(const Generation& generation) const;
   // Of a request that does not fit though no other one runs.
@@ -165,8 +205,8 @@ class EngineLoop {
   // Waits for the oldest started step and hands out what it gave; false if the device has failed.
   bool FinishStep();
   void AfterStep(const StartedStep& step, ModelRunner::Results* results);
-  // `place` is that of the request in the step.
-  void NoteStep(RequestId id, int place);
+  // Of the request with this part of the step.
+  void NoteStep(const StartedStep& step, size_t part);
   void AcceptOutput(ModelRunner::Output output);
   // Of a scored stream, or of a request's prompt.
   void AcceptScores(ModelRunner::Scores scores);
@@ -188,6 +228,7 @@ class EngineLoop {
 
   const EngineLoopOptions options_;
   absl::Status device_failure_;
+  TenantAccounts accounts_;  // outlives what is charged
   KvStore* const store_;
   StepRunner* const runner_;
   Scheduler scheduler_;
@@ -195,6 +236,8 @@ class EngineLoop {
   ScoringTable scorings_;
   SlowStepWatch slow_steps_;
   Counters counters_;
+  // Of the tokens that were asked for, those that answers came to.
+  double answer_part_ = 1;
   RestoreChoice restores_;
   SliceReads measured_;              // of all steps, as of the last one
   std::deque<StartedStep> started_;  // at most two, the oldest first
@@ -202,7 +245,7 @@ class EngineLoop {
   // Each request is in one of these, with the same list node from its submission to its end.
   using Requests = std::list<Generation*>;
   static bool Move(Generation* generation, Requests* from, Requests* to);
-  Requests waiting_;  // in order of TakeTurns
+  Requests waiting_;  // in order of FairShare::TakeTurns
   Requests running_;  // in order of admission
   Requests held_back_;
   Requests returning_;  // were held back or gave way, wait for a place

@@ -1,5 +1,6 @@
 // How requests come into the loop: what they read, and when memory and places are there for them.
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,7 +8,6 @@
 #include "engine/base/catch_errors.h"
 #include "engine/runtime/engine_loop.h"
 #include "engine/runtime/shortage.h"
-#include "engine/runtime/turns.h"
 
 namespace folio {
 namespace {
@@ -21,6 +21,8 @@ constexpr int kMaxTimesPassed = 8;
 void EngineLoop::Submit(RequestId id, std::unique_ptr<Generation> owned) {
   Generation* generation = owned.get();
   generation->sequence.id = id;
+  if (const TenantPtr& tenant = generation->spec.tenant) generation->claim().share().Set(tenant);
+  scheduler_.Join(&generation->sequence);
   std::unique_ptr<Generation>& place = requests_[id];
   place = std::move(owned);
   waiting_.push_back(generation);
@@ -36,6 +38,7 @@ void EngineLoop::Begin(Generation* generation) {
     generation->Fail(documents_.WhyGone(*generation->spec.document));
     return Forget(generation);
   }
+  generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
   by_sequence_[&generation->sequence] = generation;
   counters_.cached_tokens += generation->cached_tokens;
 }
@@ -141,6 +144,7 @@ void EngineLoop::AdmitDocuments() {
 
 EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
   if (generation->awaits_document) return Admission::kNotYet;
+  const TenantShare& share = generation->claim().share();
   Rendition* rendition = generation->rendition;
   if (rendition != nullptr && !rendition->complete()) {
     if (rendition->admitted) return Admission::kNotYet;
@@ -149,7 +153,14 @@ EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
     Restore(rendition, *generation);
     return Admission::kNotYet;
   }
+  const int64_t needed = BytesLacking(*generation);
+  if (!share.MayAdmit() || !share.MayReserve(needed)) return Admission::kBoundReached;
   if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;
+  const int64_t capacity = store_->capacity_bytes();
+  const int64_t free_bytes = capacity - store_->reserved_bytes() + documents_.evictable_bytes();
+  if (!FairShare::LeavesRoom(share, needed, free_bytes, capacity)) {
+    return Admission::kKeptForOthers;
+  }
   generation->PrepareDraws(options_.vocab_size);
   return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kNoMemory;
 }
@@ -196,59 +207,118 @@ void EngineLoop::AdmitRequests() {
 }
 
 EngineLoop::Admission EngineLoop::TryAdmitInstead(Generation* generation) {
-  Generation* const gives_way = WhoGivesWay(*generation, running_);
+  Generation* const gives_way = FairShare::WhoGivesWay(generation, running_);
   if (gives_way == nullptr) return Admission::kNoPlace;
   Move(gives_way, &running_, &returning_);
   const Admission admission = TryAdmit(generation);
   if (admission == Admission::kAdmitted) {
     gives_way->sequence.paused = true;
+    gives_way->NotePreempted();
   } else {
     Move(gives_way, &returning_, &running_);
   }
   return admission;
 }
 
-void EngineLoop::AdmitWaiting() {
-  TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
-  bool rendition_pending = false;
-  Generation* passed = nullptr;  // the first one that memory is short for
+bool EngineLoop::AwaitTenant(Generation* generation, Look* look) {
+  generation->Await(Generation::Wait::kTurn, look->now);
+  const TenantShare& share = generation->claim().share();
+  if (share.admitted > 0 || look->rendition_pending) return true;
+  generation->Fail(StatusOf([&] {
+    return NoRoomForTenant({.who = "the request",
+                            .needed_bytes = BytesLacking(*generation),
+                            .kept_bytes = share.reserved_bytes},
+                           share.tenant->limits.max_kv_bytes);
+  }));
+  Forget(generation);
+  return false;
+}
+
+// Where others may pass no more, those of its tenant wait; all, if that has nothing that ends.
+void EngineLoop::AwaitMemory(Generation* generation, Look* look) {
+  generation->Await(Generation::Wait::kMemory, look->now);
+  if (generation->times_passed < kMaxTimesPassed) return;
+  TenantShare& share = generation->claim().share();
+  share.blocked = true;
+  if (share.admitted == 0) look->all_wait = Generation::Wait::kMemory;
+}
+
+bool EngineLoop::AwaitMemoryOrEnd(Generation* generation, Look* look) {
+  if (MayRoomBeMadeFor(*generation)) {
+    Cancel(held_back_.front()->sequence.id, StatusOf([] {
+             return absl::AbortedError("the client reads nothing, and others need the memory");
+           }));
+    return false;
+  }
+  // Those will free memory when they end; what fits may go first, a few times.
+  if (!running_.empty() || !held_back_.empty() || look->rendition_pending ||
+      documents_.moves_something()) {
+    AwaitMemory(generation, look);
+    return true;
+  }
+  generation->Fail(WhyNoRoom(*generation));
+  Forget(generation);
+  return false;
+}
+
+void EngineLoop::TakePlace(Generation* generation, Look* look) {
+  // Before it moves: those before it that found no memory are passed by it.
+  for (auto it = waiting_.begin(); *it != generation; ++it) {
+    if ((*it)->awaited() != Generation::Wait::kMemory) continue;
+    ++(*it)->times_passed;
+    AwaitMemory(*it, look);
+  }
+  Move(generation, &waiting_, &running_);
+  ++generation->claim().share().admitted;
+  generation->Admit();
+  if (documents_.short_of_room()) ++times_uploads_passed_;
+}
+
+bool EngineLoop::LookAtWaiting() {
+  Look look{std::chrono::steady_clock::now(), false, {}};
+  FindLate(look.now);
+  scheduler_.shares().TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if (times_uploads_passed_ >= kMaxTimesPassed && SomethingRuns()) break;
-    Generation* generation = *it++;
+    if (times_uploads_passed_ >= kMaxTimesPassed && SomethingRuns()) {
+      look.all_wait = Generation::Wait::kMemory;
+    }
+    Generation* const generation = *it++;
+    if (look.all_wait.has_value() || generation->claim().share().blocked) {
+      generation->Await(look.all_wait.value_or(Generation::Wait::kMemory), look.now);
+      continue;
+    }
     Admission admission = TryAdmit(generation);
     if (admission == Admission::kNoPlace) admission = TryAdmitInstead(generation);
-    if (admission == Admission::kNoPlace) break;
-    if (admission == Admission::kFailed) continue;
-    if (admission == Admission::kNotYet) {
-      rendition_pending = true;
-      continue;
+    switch (admission) {
+      case Admission::kAdmitted:
+        TakePlace(generation, &look);
+        break;
+      case Admission::kNotYet:
+        generation->Await(Generation::Wait::kDocument, look.now);
+        look.rendition_pending = true;
+        break;
+      case Admission::kNoPlace:
+        look.all_wait = Generation::Wait::kTurn;
+        generation->Await(*look.all_wait, look.now);
+        break;
+      case Admission::kBoundReached:
+        if (!AwaitTenant(generation, &look)) return false;
+        break;
+      case Admission::kKeptForOthers:
+        AwaitMemory(generation, &look);
+        break;
+      case Admission::kNoMemory:
+        if (!AwaitMemoryOrEnd(generation, &look)) return false;
+        break;
+      case Admission::kFailed:
+        break;
     }
-    if (admission == Admission::kAdmitted) {
-      Move(generation, &waiting_, &running_);
-      generation->Admit();
-      if (documents_.short_of_room()) ++times_uploads_passed_;
-      if (passed != nullptr && ++passed->times_passed >= kMaxTimesPassed) break;
-      continue;
-    }
-    if (MayRoomBeMadeFor(*generation)) {
-      Cancel(held_back_.front()->sequence.id, StatusOf([] {
-               return absl::AbortedError("the client reads nothing, and others need the memory");
-             }));
-      it = waiting_.begin();
-      passed = nullptr;
-      rendition_pending = false;
-      continue;
-    }
-    // Those will free memory when they end; what fits may go first, a few times.
-    if (!running_.empty() || !held_back_.empty() || rendition_pending ||
-        documents_.moves_something()) {
-      if (passed == nullptr) passed = generation;
-      if (passed->times_passed >= kMaxTimesPassed) break;
-      continue;
-    }
-    generation->Fail(WhyNoRoom(*generation));
-    Forget(generation);
-    it = waiting_.begin();
+  }
+  return true;
+}
+
+void EngineLoop::AdmitWaiting() {
+  while (!LookAtWaiting()) {
   }
 }
 

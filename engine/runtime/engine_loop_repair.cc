@@ -65,6 +65,7 @@ void EngineLoop::BeginAgain(Generation* generation) {
   for (Requests* requests : {&running_, &held_back_, &returning_}) {
     Move(generation, requests, &waiting_);
   }
+  generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
   generation->BeginAgain();
 }
 

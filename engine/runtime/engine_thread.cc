@@ -37,6 +37,15 @@ EngineStats EngineThread::Stats() const {
   return stats_;
 }
 
+WorkLoad EngineThread::GetLoad() const {
+  const SteadyTime now = std::chrono::steady_clock::now();
+  MutexLock lock(&mu_);
+  WorkLoad load = load_;
+  load.in_step = stats_.busy;
+  load.step_elapsed_seconds = std::chrono::duration<double>(now - published_).count();
+  return load;
+}
+
 bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
   commands->clear();
   std::optional<SteadyTime> deadline;
@@ -85,8 +94,13 @@ void EngineThread::Publish(bool busy) {
   stats.busy = busy;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   stats.last_step_unix_seconds = std::chrono::duration<double>(now).count();
+  stats.prefill_token_seconds = loop_->PrefillTokenSeconds();
+  // Without memory the last one stays.
+  const bool described = CatchErrors([&] { loop_->Describe(&next_load_); }).ok();
   MutexLock lock(&mu_);
   stats_ = stats;
+  published_ = std::chrono::steady_clock::now();
+  if (described) std::swap(load_, next_load_);
 }
 
 void EngineThread::Apply(EngineCommands* commands) {

@@ -27,6 +27,8 @@ class EngineThread {
 
   // As of the last step, or of the last command. What was posted since is not in them.
   EngineStats Stats() const;
+  // The work that was there then.
+  WorkLoad GetLoad() const;
 
  private:
   void Main();
@@ -43,6 +45,9 @@ class EngineThread {
   EngineCommands inbox_ FOLIO_GUARDED_BY(mu_);
   bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
+  SteadyTime published_ FOLIO_GUARDED_BY(mu_) = {};
+  WorkLoad load_ FOLIO_GUARDED_BY(mu_);
+  WorkLoad next_load_;  // its own thread's; has the memory of the one before
 
   std::thread thread_;
 };

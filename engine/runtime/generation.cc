@@ -22,15 +22,16 @@ bool Contains(std::span<const int32_t> values, int32_t value) {
 
 Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
                        const Tokenizer& tokenizer, std::span<const int32_t> eos_tokens,
-                       ClientShares::Share share)
+                       TenantAccounts::Ticket ticket)
     : spec(std::move(request)),
-      share_(std::move(share)),
+      ticket_(std::move(ticket)),
       sink_(std::move(sink)),
       eos_tokens_(eos_tokens),
       detokenizer_(tokenizer, IncrementalDetokenizer::Start::kContinuation),
       stops_(spec.stop.stop_strings) {
   sequence.generates = true;
-  sequence.share = share_.get();
+  if (spec.tenant != nullptr) sequence.claim.tenant = &ticket_.account()->share;
+  sequence.claim.priority = spec.priority;
   sequence.draw.sampling = &spec.sampling;
   if (spec.logprobs) sequence.draw.num_top_logprobs = spec.num_top_logprobs;
   if (PromptReport::IsWanted(spec)) prompt_report_.emplace(spec, tokenizer);
@@ -45,13 +46,30 @@ Phase Generation::phase() const {
   return sequence.decoding() ? Phase::kDecode : Phase::kPrefill;
 }
 
+void Generation::Await(Wait what, SteadyTime now) {
+  const double waited = Seconds(std::exchange(awaits_since_, now), now);
+  switch (std::exchange(awaited_, what)) {
+    case Wait::kTurn:
+      scheduling_.turn_seconds += waited;
+      break;
+    case Wait::kMemory:
+      scheduling_.memory_seconds += waited;
+      break;
+    case Wait::kDocument:
+      scheduling_.document_seconds += waited;
+      break;
+  }
+}
+
 void Generation::Admit() {
   admitted = true;
   admitted_ = Now();
+  Await(Wait::kMemory, admitted_);  // should it be lost
+  ticket_.Runs();
 }
 
 void Generation::BeginAgain() {
-  ++times_begun_again_;
+  scheduling_.times_restarted = ++times_begun_again_;
   admitted = false;
   if (sequence.num_known > sequence.num_prompt) sequence.tokens->pop_back();  // not drawn yet
   sequence.num_known = sequence.num_prompt;
@@ -188,6 +206,12 @@ void Generation::Complete(FinishReason reason, std::optional<int32_t> stop_token
   done.timings.prefill_seconds = Seconds(admitted_, first_token_);
   done.timings.time_to_first_token_seconds = Seconds(submitted_, first_token_);
   done.timings.decode_seconds = Seconds(first_token_, now);
+  done.scheduling = scheduling_;
+  if (const double steps = static_cast<double>(scheduling_.num_steps); steps > 0) {
+    done.scheduling.mean_step_requests = static_cast<double>(step_requests_) / steps;
+    done.scheduling.step_token_share =
+        static_cast<double>(own_step_tokens_) / static_cast<double>(step_tokens_);
+  }
   done.memory = memory_;
   if (num_decodes_ > 0) {
     done.memory.attended_tokens_mean =
@@ -212,6 +236,14 @@ void Generation::SendPrefill(int64_t total, int64_t processed) {
 
 void Generation::SendPrompt() {
   if (prompt_report_.has_value()) prompt_report_->Send(sequence, sink_.get());
+}
+
+void Generation::NoteStep(int64_t tokens, int64_t step_tokens, int64_t step_requests) {
+  ++scheduling_.num_steps;
+  own_step_tokens_ += tokens;
+  step_tokens_ += step_tokens;
+  step_requests_ += step_requests;
+  if (sequence.num_in_kv >= sequence.num_prompt) ticket_.IsInCache();
 }
 
 void Generation::NoteDecode(int64_t position) {

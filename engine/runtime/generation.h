@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/base/client_shares.h"
 #include "engine/kv/kv_store.h"
 #include "engine/runtime/evidence.h"
 #include "engine/runtime/prompt_report.h"
 #include "engine/sampling/logit_rules.h"
 #include "engine/sampling/stop_criteria.h"
 #include "engine/sched/sequence.h"
+#include "engine/sched/tenant_account.h"
 #include "engine/tokenizer/incremental_detokenizer.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/types/request.h"
@@ -29,14 +29,19 @@ struct Rendition;
 class Generation {
  public:
   // `eos_tokens` end the answer unless the request ignores them. Borrows tokenizer and eos_tokens.
-  // `share` is its client's; null: it names none.
   Generation(GenerateSpec spec, std::shared_ptr<EventSink> sink, const Tokenizer& tokenizer,
-             std::span<const int32_t> eos_tokens, ClientShares::Share share = nullptr);
+             std::span<const int32_t> eos_tokens, TenantAccounts::Ticket ticket = {});
 
   // What draws need beside logits; its document is known. To be called before Admit.
   void PrepareDraws(int vocab_size);
+  // From now on it waits for this.
+  enum class Wait : uint8_t { kTurn, kMemory, kDocument };
+  void Await(Wait what, SteadyTime now);
+  Wait awaited() const { return awaited_; }
   // The request runs from now on.
   void Admit();
+  // It has given its place to another.
+  void NotePreempted() { ++scheduling_.times_preempted; }
 
   // It waits once more, for its prompt is computed again. REQUIRES: MayBeginAgain; that it holds
   // nothing of the cache.
@@ -67,15 +72,23 @@ class Generation {
   // Sends what is wanted of the prompt that has been read, if anything is.
   void SendPrompt();
 
+  // It was in a step, with so many of its tokens.
+  void NoteStep(int64_t tokens, int64_t step_tokens, int64_t step_requests);
   // Adds keys attended to by the decoding query at `position`, and the memory held then.
   void NoteDecode(int64_t position);
   void NoteMemory(const KvFootprint& footprint);
   void NoteReads(Tier home, const SliceReads& reads);
 
+  // Of the tokens that were asked for, what the answer has.
+  double answered_part() const {
+    return static_cast<double>(num_generated_) / static_cast<double>(spec.stop.max_new_tokens);
+  }
   SteadyTime submitted() const { return submitted_; }
   Phase phase() const;
   // Of the token that Accept gets next.
   int64_t next_position() const { return sequence.num_prompt + num_generated_; }
+
+  Claim& claim() { return sequence.claim; }
 
   // The parts that loop and scheduler work with.
   Sequence sequence;
@@ -86,8 +99,6 @@ class Generation {
   bool admitted = false;
   // How often a later request was admitted because this one found no memory.
   int times_passed = 0;
-  // Of TakeTurns: requests of its client that are admitted or come before it.
-  int turn = 0;
   GenerateSpec spec;
 
  private:
@@ -105,7 +116,7 @@ class Generation {
   void Complete(FinishReason reason, std::optional<int32_t> stop_token,
                 std::optional<std::string> stop_string);
 
-  const ClientShares::Share share_;
+  TenantAccounts::Ticket ticket_;
   const std::shared_ptr<EventSink> sink_;
   const std::span<const int32_t> eos_tokens_;
   IncrementalDetokenizer detokenizer_;
@@ -123,6 +134,12 @@ class Generation {
   const SteadyTime submitted_ = Now();
   SteadyTime admitted_ = submitted_;
   SteadyTime first_token_ = submitted_;
+  SteadyTime awaits_since_ = submitted_;
+  Wait awaited_ = Wait::kTurn;
+  Scheduling scheduling_;
+  int64_t step_requests_ = 0;
+  int64_t step_tokens_ = 0;
+  int64_t own_step_tokens_ = 0;
   EvidenceCounter evidence_;
   MemoryReceipt memory_;
   int64_t attended_tokens_ = 0;

@@ -263,6 +263,10 @@ absl::Status FinishModel(const EngineOptions& options, const CachePlan& plan,
   FOLIO_RETURN_IF_ERROR(adapters.Load(model));
   FOLIO_RETURN_IF_ERROR(SetupCache(options, plan, model));
   FOLIO_RETURN_IF_ERROR(SetupKeeper(options, plan.geometry, tensors, model));
+  const KvGeometry& geometry = plan.geometry;
+  model->scheduler.costs =
+      WorkCosts::Of(model->config.shape, model->weights.bytes(),
+                    geometry.slice_bytes() * geometry.num_slices() / geometry.page_tokens);
   FOLIO_ASSIGN_OR_RETURN(
       model->transformer,
       Transformer::Create(model->config.shape, model->config.style, model->weights,

@@ -17,7 +17,8 @@ constexpr int64_t kForgetTokens = 1024;
 }  // namespace
 
 void ScoringTable::Open(RequestId id, const AttentionSpec& attention,
-                        std::shared_ptr<EventSink> sink) {
+                        std::shared_ptr<EventSink> sink, const Payer& payer,
+                        TenantAccounts::Account account) {
   auto stream = std::make_unique<Scoring>();
   Sequence& sequence = stream->sequence;
   sequence.id = id;
@@ -25,6 +26,13 @@ void ScoringTable::Open(RequestId id, const AttentionSpec& attention,
   sequence.tokens = std::make_shared<std::vector<int32_t>>();
   sequence.num_prompt = kUnbounded;
   sequence.scores = true;
+  if (payer.tenant != nullptr) {
+    account->share.Set(payer.tenant);
+    sequence.claim.tenant = &account->share;
+    sequence.claim.priority = payer.priority;
+  }
+  scheduler_->Join(&sequence);
+  stream->account = std::move(account);
   stream->sink = std::move(sink);
   std::unique_ptr<Scoring>& opened = streams_[id];
   opened = std::move(stream);
@@ -59,11 +67,16 @@ void ScoringTable::Fail(RequestId id, absl::Status status) {
 void ScoringTable::FailForMemory(RequestId id) {
   const Sequence& sequence = streams_.at(id)->sequence;
   Fail(id, StatusOf([&] {
-         return NoRoomInCache({.who = absl::StrCat("the stream at token ", sequence.max_tokens),
-                               .needed_bytes = scheduler_->BytesNeeded(sequence),
-                               .kept_bytes = documents_->kept_bytes(),
-                               .capacity_bytes = store_->capacity_bytes()},
-                              model_);
+         const TenantShare& share = sequence.claim.share();
+         KvShortage shortage{.who = absl::StrCat("the stream at token ", sequence.max_tokens),
+                             .needed_bytes = scheduler_->BytesNeeded(sequence),
+                             .kept_bytes = documents_->kept_bytes(),
+                             .capacity_bytes = store_->capacity_bytes()};
+         if (share.MayReserve(shortage.needed_bytes - sequence.reserved_bytes)) {
+           return NoRoomInCache(shortage, model_);
+         }
+         shortage.kept_bytes = share.reserved_bytes - sequence.reserved_bytes;
+         return NoRoomForTenant(shortage, share.tenant->limits.max_kv_bytes);
        }));
 }
 

@@ -10,6 +10,7 @@
 #include "engine/runtime/document_table.h"
 #include "engine/runtime/model_runner.h"
 #include "engine/sched/scheduler.h"
+#include "engine/sched/tenant_account.h"
 #include "engine/types/request.h"
 
 namespace folio {
@@ -20,6 +21,7 @@ struct Scoring {
   std::shared_ptr<EventSink> sink;
   bool finished = false;
   MemoryReceipt memory;
+  TenantAccounts::Account account;
 };
 
 // Token streams of any length that are scored as they arrive. The last known token waits for its
@@ -31,7 +33,9 @@ class ScoringTable {
                const DocumentTable* documents)
       : model_(model), scheduler_(scheduler), store_(store), documents_(documents) {}
 
-  void Open(RequestId id, const AttentionSpec& attention, std::shared_ptr<EventSink> sink);
+  // `account`: its tenant's; null: it has none.
+  void Open(RequestId id, const AttentionSpec& attention, std::shared_ptr<EventSink> sink,
+            const Payer& payer = {}, TenantAccounts::Account account = nullptr);
   // No memory: the stream fails with RESOURCE_EXHAUSTED.
   void Append(RequestId id, const std::vector<int32_t>& tokens);
   void Finish(RequestId id);

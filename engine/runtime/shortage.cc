@@ -1,8 +1,10 @@
 #include "engine/runtime/shortage.h"
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/short_for_now.h"
 #include "engine/runtime/admission.h"
+#include "engine/types/request.h"
 
 namespace folio {
 
@@ -14,6 +16,21 @@ absl::Status NoRoomInCache(const KvShortage& shortage, const AttentionModel& mod
     return ShortForNow(message + "try again when other requests have ended");
   }
   return absl::ResourceExhaustedError(message + "delete documents, " + MemoryAdvice(model));
+}
+
+absl::Status LimitReached(const char* limit, LimitOf of, const std::string& message) {
+  absl::Status status = absl::ResourceExhaustedError(message);
+  status.SetPayload(kLimitPayload,
+                    absl::Cord(absl::StrCat(of == LimitOf::kTenant ? "tenant." : "", limit)));
+  return status;
+}
+
+absl::Status NoRoomForTenant(const KvShortage& shortage, int64_t most_bytes) {
+  return LimitReached(kKvBytes, LimitOf::kTenant,
+                      absl::StrCat(shortage.who, " needs ", shortage.needed_bytes,
+                                   " bytes of KV cache, documents and streams of its tenant keep ",
+                                   shortage.kept_bytes, " of the ", most_bytes,
+                                   " that it may have: delete documents"));
 }
 
 }  // namespace folio

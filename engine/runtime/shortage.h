@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "engine/attention/attention_registry.h"
+#include "engine/sched/tenant_account.h"
 
 namespace folio {
 
@@ -19,5 +20,11 @@ struct KvShortage {
 // Pure. ShortForNow (engine/base/short_for_now.h) if it fits beside the documents alone; else the
 // message says what to delete or change.
 absl::Status NoRoomInCache(const KvShortage& shortage, const AttentionModel& model);
+
+// RESOURCE_EXHAUSTED for a bound that is reached, in all or of one tenant, with kLimitPayload:
+// `limit` is one of its names.
+absl::Status LimitReached(const char* limit, LimitOf of, const std::string& message);
+// Of TenantLimits::max_kv_bytes, which is `most_bytes`.
+absl::Status NoRoomForTenant(const KvShortage& shortage, int64_t most_bytes);
 
 }  // namespace folio

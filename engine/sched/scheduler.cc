@@ -32,7 +32,8 @@ int64_t Scheduler::BytesNeeded(const Sequence& sequence) const {
   return store_->BytesNeeded(sequence.plan, sequence.max_tokens, options_.step_tokens, shared);
 }
 
-bool Scheduler::ReserveOrEvict(int64_t bytes) {
+bool Scheduler::ReserveOrEvict(Sequence* sequence, int64_t bytes) {
+  if (!sequence->leaves_for_others && !sequence->claim.share().MayReserve(bytes)) return false;
   if (store_->Reserve(bytes)) return true;
   return evict_for_ && evict_for_(bytes) && store_->Reserve(bytes);
 }
@@ -41,7 +42,7 @@ void Scheduler::MakeRoom() {
   if (running_.size() < running_.capacity()) return;
   const size_t room = 2 * running_.size() + 1;
   step_.reserve(room);
-  shortest_.reserve(room);
+  claims_.reserve(room);
   failures_.reserve(room);
   running_.reserve(room);  // last: its capacity stands for all
 }
@@ -52,11 +53,11 @@ bool Scheduler::Admit(Sequence* sequence) {
   const Sequence* prefix = sequence->prefix;
   SequenceKv kv = prefix == nullptr ? SequenceKv() : store_->Fork(prefix->kv);
   const int64_t bytes = BytesNeeded(*sequence);
-  if (!ReserveOrEvict(bytes)) {
+  if (!ReserveOrEvict(sequence, bytes)) {
     store_->Release(&kv);
     return false;
   }
-  sequence->reserved_bytes = bytes;
+  ChangeReservation(sequence, bytes);
   if (prefix != nullptr) {
     sequence->kv = std::move(kv);
     sequence->num_in_kv = prefix->num_in_kv;
@@ -68,9 +69,14 @@ bool Scheduler::Admit(Sequence* sequence) {
 bool Scheduler::Grow(Sequence* sequence) {
   const int64_t more = BytesNeeded(*sequence) - sequence->reserved_bytes;
   if (more <= 0) return true;
-  if (!ReserveOrEvict(more)) return false;
-  sequence->reserved_bytes += more;
+  if (!ReserveOrEvict(sequence, more)) return false;
+  ChangeReservation(sequence, more);
   return true;
+}
+
+void Scheduler::ChangeReservation(Sequence* sequence, int64_t bytes) {
+  sequence->reserved_bytes += bytes;
+  if (!sequence->leaves_for_others) sequence->claim.share().reserved_bytes += bytes;
 }
 
 void Scheduler::BeginAgain(Sequence* sequence) {
@@ -86,7 +92,21 @@ void Scheduler::Remove(Sequence* sequence) {
   Retire(sequence);
   store_->Release(&sequence->kv);
   store_->Unreserve(sequence->reserved_bytes);
-  sequence->reserved_bytes = 0;
+  ChangeReservation(sequence, -sequence->reserved_bytes);
+}
+
+double Scheduler::WorkOf(const ScheduledTokens& part) const {
+  const Sequence& sequence = *part.sequence;
+  const int64_t begin = sequence.num_in_kv;
+  return sequence.decoding()
+             ? 0
+             : options_.costs.OfPrompt(sequence.plan, begin, begin + part.num_tokens);
+}
+
+double Scheduler::WorkLeft(const Sequence& sequence) const {
+  const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
+  const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
+  return options_.costs.OfPrompt(sequence.plan, begin, sequence.num_known);
 }
 
 void Scheduler::Retire(Sequence* sequence) { std::erase(running_, sequence); }
@@ -99,18 +119,11 @@ void Scheduler::PlanDecodes(int* budget) {
     step_.push_back({sequence, 1});
     --*budget;
   }
-}
-
-std::vector<ScheduledTokens*>::iterator Scheduler::PutTurnsFirst() {
-  for (const ScheduledTokens* part : shortest_) {
-    if (part->sequence->share != nullptr) part->sequence->share->count = 0;
+  for (const ScheduledTokens& part : step_) {
+    Sequence& sequence = *part.sequence;
+    shares_.Charge(&sequence.claim,
+                   options_.costs.OfAnswer(sequence.plan, sequence.num_in_kv, std::ssize(step_)));
   }
-  auto others = shortest_.begin();
-  for (auto it = shortest_.begin(); it != shortest_.end(); ++it) {
-    ClientShare* const client = (*it)->sequence->share;
-    if (client == nullptr || client->count++ == 0) std::rotate(others++, it, it + 1);
-  }
-  return others;
 }
 
 // The oldest that has but one token left of its chunk: it may be worth more than any step has.
@@ -121,12 +134,14 @@ void Scheduler::CompleteOneChunk(std::vector<ScheduledTokens>::iterator first, i
   });
   if (at == step_.end()) return;
   at->num_tokens = 1;
+  shares_.Charge(&at->sequence->claim,
+                 options_.costs.OfPromptToken(at->sequence->plan, at->sequence->num_in_kv));
   *budget = std::max<int64_t>(0, *budget - CostOf(*at->sequence, 1, chunk_tokens));
 }
 
 void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
   if (budget == 0) return;
-  const size_t num_decodes = step_.size();
+  const auto num_decodes = std::ssize(step_);
   for (Sequence* sequence : running_) {
     if (sequence->decoding() || sequence->paused || sequence->num_pending() == 0) continue;
     step_.push_back({sequence, 0});
@@ -135,37 +150,67 @@ void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
   if (first == step_.end()) return;
   // Alone in the step, a prefill may have all of it.
   const int64_t share = step_.size() == 1 ? budget : options_.prefill_share_tokens;
-  shortest_.clear();
-  for (auto it = first; it != step_.end(); ++it) shortest_.push_back(&*it);
-  std::stable_sort(shortest_.begin(), shortest_.end(), [](auto* a, auto* b) {
-    return a->sequence->num_pending() < b->sequence->num_pending();
-  });
-  int64_t score_rows = options_.score_rows;
-  const auto give = [&](ScheduledTokens* part, int64_t limit) {
-    const Sequence& sequence = *part->sequence;
-    if (sequence.scores) limit = std::min(limit, part->num_tokens + score_rows);
-    const int64_t had = CostOf(sequence, part->num_tokens, chunk_tokens);
-    const int64_t most =
-        MostWithin(sequence, std::min(limit, sequence.num_pending()), chunk_tokens, budget + had);
-    const int64_t more = std::max<int64_t>(0, most - part->num_tokens);
-    part->num_tokens += static_cast<int>(more);
-    budget -= CostOf(sequence, part->num_tokens, chunk_tokens) - had;
-    if (sequence.scores) score_rows -= more;
-  };
-  const auto give_fairly = [&](auto begin, auto end) {
-    const int64_t fair = begin == end ? 0 : std::max<int64_t>(1, budget / (end - begin));
-    for (auto it = begin; it != end; ++it) give(*it, std::min(fair, share));
-  };
   if (chunk_tokens > 0) CompleteOneChunk(first, chunk_tokens, &budget);
-  // The token that completes a chunk may be one of them.
+  int64_t score_rows = options_.score_rows;
+  claims_.clear();
   for (auto it = first; it != step_.end(); ++it) {
-    if (it->sequence->scores) score_rows -= it->num_tokens;
+    Sequence& sequence = *it->sequence;
+    sequence.claim.remaining = WorkLeft(sequence);
+    sequence.claim.cost = options_.costs.OfPromptToken(sequence.plan, sequence.num_in_kv);
+    sequence.claim.part = it - step_.begin();
+    claims_.push_back(&sequence.claim);
+    // The token that completes a chunk may be one of them.
+    if (sequence.scores) score_rows -= it->num_tokens;
   }
-  const auto others = PutTurnsFirst();
-  give_fairly(shortest_.begin(), others);
-  give_fairly(others, shortest_.end());
-  for (auto it = first; it != step_.end(); ++it) give(&*it, share);
+  budget = FairShare::StepFor(claims_, budget);
+  shares_.Distribute(claims_, budget, [&](Claim* claim, int64_t most) {
+    ScheduledTokens& part = step_[claim->part];
+    const Sequence& sequence = *part.sequence;
+    int64_t limit = std::min({part.num_tokens + most, share, sequence.num_pending()});
+    if (sequence.scores) limit = std::min(limit, part.num_tokens + score_rows);
+    const int64_t had = CostOf(sequence, part.num_tokens, chunk_tokens);
+    const int64_t tokens = MostWithin(sequence, limit, chunk_tokens, budget + had);
+    const int64_t more = std::max<int64_t>(0, tokens - part.num_tokens);
+    part.num_tokens += static_cast<int>(more);
+    const int64_t taken = CostOf(sequence, part.num_tokens, chunk_tokens) - had;
+    budget -= taken;
+    if (sequence.scores) score_rows -= more;
+    return taken;
+  });
   std::erase_if(step_, [](const ScheduledTokens& part) { return part.num_tokens == 0; });
+}
+
+void Scheduler::Describe(WorkLoad* load) const {
+  load->rates = rates_;
+  load->pacer = pacer_;
+  load->step_tokens = options_.step_tokens;
+  load->prefill_share_tokens = options_.prefill_share_tokens;
+  load->free_bytes = store_->capacity_bytes() - store_->reserved_bytes();
+}
+
+LoadItem Scheduler::Describe(const Sequence& sequence) const {
+  const Claim& claim = sequence.claim;
+  const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
+  const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
+  LoadItem item;
+  item.tenant = claim.tenant;
+  item.weight = claim.share().weight;
+  item.served = claim.share().served;
+  item.rank = claim.rank();
+  item.turn = claim.turn;
+  if (sequence.decoding() || sequence.num_known <= begin) return item;
+  item.prompt_tokens = static_cast<double>(sequence.num_known - begin);
+  item.token_work = WorkLeft(sequence) / item.prompt_tokens;
+  return item;
+}
+
+double Scheduler::UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const {
+  if (!rates_.known()) return 0;
+  const double answers = std::max(1, num_answers);
+  const auto prompts = static_cast<double>(std::min<int64_t>(
+      options_.prefill_share_tokens,
+      pacer_.UsualPromptTokens(std::max(1, num_answers), rates_.Seconds(answers, 0))));
+  return (prompt_tokens / prompts + answer_tokens) * rates_.Seconds(answers, prompts);
 }
 
 bool Scheduler::HasWorkBeside(const Sequence* one) const {
@@ -187,6 +232,7 @@ const std::vector<ScheduledTokens>& Scheduler::NextStep() {
   step_.clear();
   failures_.clear();
   int budget = options_.step_tokens;
+  shares_.BeginStep();
   PlanDecodes(&budget);
   const int64_t most = pacer_.MostPromptTokens(std::ssize(step_));
   PlanPrefills(std::min<int64_t>(budget, most), most < budget ? pacer_.ChunkTokens() : 0);

@@ -7,8 +7,12 @@
 
 #include "absl/status/status.h"
 #include "engine/kv/kv_store.h"
+#include "engine/sched/fair_share.h"
+#include "engine/sched/forecast.h"
 #include "engine/sched/sequence.h"
 #include "engine/sched/step_pacer.h"
+#include "engine/sched/step_rates.h"
+#include "engine/sched/work_costs.h"
 
 namespace folio {
 
@@ -21,6 +25,7 @@ struct SchedulerOptions {
   // A step with prompts takes at most so many times as long as one of its answers alone
   // (StepPacer); 0: no bound.
   double prefill_slowdown = 0;
+  WorkCosts costs = {};
 };
 
 // Part of a step: the next `num_tokens` tokens of one sequence.
@@ -50,6 +55,9 @@ class Scheduler {
         evict_for_(std::move(evict_for)),
         pacer_(options.prefill_slowdown) {}
 
+  // Its claim ages from now on.
+  void Join(Sequence* sequence) { shares_.Join(&sequence->claim); }
+
   // Bytes a sequence must reserve before it runs.
   int64_t BytesNeeded(const Sequence& sequence) const;
 
@@ -72,12 +80,10 @@ class Scheduler {
   void Retire(Sequence* sequence);
 
   // The next step: one token of every decoding sequence first, then prefills, of which no more than
-  // keeps the answers' pace. Of those each client has a turn first, for the one with the least
-  // left; then come the others. Each has a fair part of the token budget, and what is left over
-  // goes to the oldest. Pages for all tokens are
-  // allocated, and what else the step needs is reserved; a sequence that gets none is left out of
-  // the step and put into failures(). Empty if there is nothing to run. Valid until the next call;
-  // needs no host memory but for what it provides.
+  // keeps the answers' pace, as FairShare shares them out. Pages for all tokens are allocated, and
+  // what else the step needs is reserved; a sequence that gets none is left out of the step and put
+  // into failures(). Empty if there is nothing to run. Valid until the next call; needs no host
+  // memory but for what it provides.
   struct Failure {
     Sequence* sequence = nullptr;
     absl::Status status;
@@ -90,15 +96,33 @@ class Scheduler {
   void Commit(const std::vector<ScheduledTokens>& step);
 
   // A step took `seconds`: later ones are sized by it.
-  void NoteStep(const StepWork& work, double seconds) { pacer_.Note(work, seconds); }
+  void NoteStep(const StepWork& work, double seconds) {
+    pacer_.Note(work, seconds);
+    rates_.Note(work.num_answers, work.prompt_work, seconds);
+  }
+
+  const FairShare& shares() const { return shares_; }
+  const StepRates& rates() const { return rates_; }
+  // What steps may have, and how fast they are.
+  void Describe(WorkLoad* load) const;
+  // A sequence as a forecast sees it: its tenant and what is left of its prompt.
+  LoadItem Describe(const Sequence& sequence) const;
+  // How long a request of so many tokens takes beside those that run, as steps are now; 0: unknown.
+  double UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const;
+  const std::vector<Sequence*>& running() const { return running_; }
+  // Of the tokens of a prompt in a step that is to be committed; 0 for an answer's.
+  double WorkOf(const ScheduledTokens& part) const;
+  // Of its prompt, with what it has in the cache or finds there.
+  double WorkLeft(const Sequence& sequence) const;
 
   int num_running() const { return static_cast<int>(running_.size()); }
   // Whether another sequence than this one has tokens for the next step.
   bool HasWorkBeside(const Sequence* one) const;
 
  private:
-  // Reserves bytes of cache, evicting if need be; false if that is not enough.
-  bool ReserveOrEvict(int64_t bytes);
+  // Reserves bytes of cache, evicting if need be; false if that is not enough, or more than its
+  // tenant may have.
+  bool ReserveOrEvict(Sequence* sequence, int64_t bytes);
   // Room in the lists below for one more sequence.
   void MakeRoom();
   void PlanDecodes(int* budget);
@@ -108,18 +132,19 @@ class Scheduler {
   // Of step_ from `first` on.
   void CompleteOneChunk(std::vector<ScheduledTokens>::iterator first, int64_t chunk_tokens,
                         int64_t* budget);
-  // Moves the first one of each client to the front of shortest_; returns where the others begin.
-  std::vector<ScheduledTokens*>::iterator PutTurnsFirst();
+  void ChangeReservation(Sequence* sequence, int64_t bytes);
 
   const SchedulerOptions options_;
   KvStore* const store_;
   const Reserve reserve_;
   const EvictFor evict_for_;
   StepPacer pacer_;
+  StepRates rates_;
+  FairShare shares_;
   std::vector<Sequence*> running_;  // in order of admission
   // Of the last step; each has room for all that run.
   std::vector<ScheduledTokens> step_;
-  std::vector<ScheduledTokens*> shortest_;
+  std::vector<Claim*> claims_;
   std::vector<Failure> failures_;
 };
 

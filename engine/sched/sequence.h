@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "engine/base/client_shares.h"
 #include "engine/kv/kv_store.h"
+#include "engine/sched/fair_share.h"
 #include "engine/types/attention_plan.h"
 #include "engine/types/request.h"
 
@@ -39,8 +39,10 @@ struct Sequence {
   int64_t num_prompt = 0;
   // Upper bound of num_known, for the reservation.
   int64_t max_tokens = 0;
-  // Of its client, which outlives it; null: nobody else's tokens are its client's.
-  ClientShare* share = nullptr;
+  // On the steps; its tenant outlives it.
+  Claim claim;
+  // Its memory leaves for others once nobody reads it: no bound of a tenant counts it.
+  bool leaves_for_others = false;
   // Not to be scheduled for now (a document whose uploader is gone, an answer that nobody reads).
   bool paused = false;
 

@@ -35,9 +35,14 @@ bool StepPacer::IsMeasured(int64_t num_answers) const {
 
 int64_t StepPacer::MostPromptTokens(int64_t num_answers) const {
   if (slowdown_ == 0 || num_answers == 0) return kUnbounded;
-  if (!IsMeasured(num_answers)) return 0;
+  return IsMeasured(num_answers) ? UsualPromptTokens(num_answers, answers_seconds_) : 0;
+}
+
+int64_t StepPacer::UsualPromptTokens(int64_t num_answers, double answers_seconds) const {
+  if (slowdown_ == 0 || num_answers == 0) return kUnbounded;
   if (token_seconds_ == 0) return kLeastTokens;
-  const double spare = std::max(kFreeSeconds, (slowdown_ - 1) * kMargin * answers_seconds_);
+  if (IsMeasured(num_answers)) answers_seconds = answers_seconds_;
+  const double spare = std::max(kFreeSeconds, (slowdown_ - 1) * kMargin * answers_seconds);
   return std::max(kLeastTokens, static_cast<int64_t>(std::min(1e6, spare / token_seconds_)));
 }
 
@@ -55,7 +60,7 @@ void StepPacer::NoteAnswersAlone(int64_t num_answers, double seconds) {
 }
 
 void StepPacer::Note(const StepWork& work, double seconds) {
-  const auto [num_answers, prompt_tokens, num_chunks] = work;
+  const auto& [num_answers, prompt_tokens, num_chunks, prompt_work] = work;
   if (num_answers > 0 && prompt_tokens == 0 && num_chunks == 0) {
     return NoteAnswersAlone(num_answers, seconds);
   }

@@ -10,6 +10,8 @@ struct StepWork {
   int64_t prompt_tokens = 0;
   // Chunks that its tokens completed: each is summarised then, for all layers and heads at once.
   int64_t num_chunks = 0;
+  // Of its prompts, as WorkCosts counts.
+  double prompt_work = 0;
 };
 
 // How many tokens of prompts a step may read beside answers, so that it takes at most `slowdown`
@@ -25,6 +27,9 @@ class StepPacer {
   // Of a step with num_answers answers; 0: they are to be measured alone.
   int64_t MostPromptTokens(int64_t num_answers) const;
 
+  // The same of any number of answers that take so long alone, as far as is known by now.
+  int64_t UsualPromptTokens(int64_t num_answers, double answers_seconds) const;
+
   // As many tokens of a prompt take as long as a chunk that they complete.
   int64_t ChunkTokens() const;
 
@@ -35,7 +40,7 @@ class StepPacer {
   bool IsMeasured(int64_t num_answers) const;
   void NoteAnswersAlone(int64_t num_answers, double seconds);
 
-  const double slowdown_;
+  double slowdown_;
   // Of a step of so many answers; 0: none has run.
   int64_t measured_answers_ = 0;
   double answers_seconds_ = 0;

@@ -14,6 +14,7 @@
 #include "engine/types/param.h"
 #include "engine/types/position.h"
 #include "engine/types/sampling.h"
+#include "engine/types/tenant.h"
 
 namespace folio {
 
@@ -55,6 +56,19 @@ struct AttentionSpec {
 // that is wrong.
 inline constexpr char kFieldPayload[] = "folio/field";
 
+// Payload of a RESOURCE_EXHAUSTED: the bound that is reached, as one of these names; with "tenant."
+// in front if it is one of the tenant alone (TenantLimits).
+inline constexpr char kLimitPayload[] = "folio/limit";
+inline constexpr char kQueuedRequests[] = "queued_requests";
+inline constexpr char kQueuedPrefillTokens[] = "queued_prefill_tokens";
+inline constexpr char kQueuedKvBytes[] = "queued_kv_bytes";
+inline constexpr char kKvBytes[] = "kv_bytes";
+inline constexpr char kDocuments[] = "documents";
+inline constexpr char kStoredBytes[] = "stored_bytes";
+
+// Payload of a refusal for want of time: the seconds until the first token, as expected.
+inline constexpr char kFirstTokenPayload[] = "folio/first_token_seconds";
+
 struct StopParams {
   int max_new_tokens = 128;
   // Before so many tokens no token that ends the answer is drawn, and their text is not searched
@@ -67,8 +81,10 @@ struct StopParams {
 
 // One question, ready to run. Token ids only: text was tokenised by the caller.
 struct GenerateSpec {
-  // Who asks: clients take turns where places are short. Empty: nobody else asks in this name.
-  std::string client;
+  // Who pays for it: tenants share steps, places and queue (FairShare). Null: nobody else.
+  TenantPtr tenant;
+  // Among the requests of its tenant: lower ones run sooner, -100 to 100.
+  int priority = 0;
   // Context that is already known to the engine.
   std::optional<DocumentHandle> document;
   // The prompt, or the question that follows the document. BOS is included by the caller for a
@@ -89,7 +105,8 @@ struct GenerateSpec {
   // Spans of the evidence that are reported; 0: none is wanted.
   int max_evidence_spans = 0;
   bool layer_evidence = false;
-  // Fails with DEADLINE_EXCEEDED at the next step after this time.
+  // Fails with DEADLINE_EXCEEDED at the next step after this time, or as soon as it is certain that
+  // its first token would come later.
   std::optional<SteadyTime> deadline;
 };
 
@@ -125,6 +142,21 @@ struct MemoryReceipt {
   double disk_wait_seconds = 0;
 };
 
+// How a request came to run.
+struct Scheduling {
+  // Timings::queue_seconds, by what it waited for: its turn, room in the cache, its document.
+  double turn_seconds = 0;
+  double memory_seconds = 0;
+  double document_seconds = 0;
+  // Steps that worked for it; of these the mean number of requests, and its part of their tokens.
+  int64_t num_steps = 0;
+  double mean_step_requests = 0;
+  double step_token_share = 0;
+  // It gave its place to another; it began again, for pages of its cache were lost.
+  int times_preempted = 0;
+  int times_restarted = 0;
+};
+
 // What a request or a document would take.
 struct Estimate {
   enum class Fit : uint8_t {
@@ -141,6 +173,11 @@ struct Estimate {
   MemoryReceipt document;
   Fit fit = Fit::kNow;
   std::string reason;  // unless it fits now
+  // Until it runs, and until its first token (of a document: until it is ready), as the work that
+  // is there and the speed of the last steps say. nullopt: no step says anything yet, or it never
+  // fits.
+  std::optional<double> queue_seconds;
+  std::optional<double> first_token_seconds;
 };
 
 // What the engine tells a request. Order: Queued*, Prefill* with Prompt* between them if wanted,
@@ -209,6 +246,7 @@ struct CompletedEvent {
   Usage usage;
   Timings timings;
   MemoryReceipt memory;
+  Scheduling scheduling;
 };
 struct FailedEvent {
   absl::Status status;

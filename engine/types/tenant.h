@@ -26,12 +26,20 @@ struct Tenant {
   std::string name;
   // Its share of the work while others wait, in proportion to theirs. Above 0.
   double weight = 1;
-  // Tenants of lower ones run sooner, -100 to 100; added to the priority of a request.
+  // Tenants of lower ones run sooner when they come, -100 to 100: a head start, or the contrary, of
+  // bounded work (FairShare). Their share stays that of their weight.
   int priority = 0;
   TenantLimits limits = {};
 };
 
 // Null: nobody's; such work is a tenant's of its own.
 using TenantPtr = std::shared_ptr<const Tenant>;
+
+// Who pays for work that is no request.
+struct Payer {
+  TenantPtr tenant;
+  // Among the work of the tenant: lower ones run sooner, -100 to 100.
+  int priority = 0;
+};
 
 }  // namespace folio

@@ -117,7 +117,7 @@ class EngineAllocation : public ::testing::Test {
   }
   void Score() {
     const auto outcome = std::make_shared<Outcome>();
-    const auto id = engine_->OpenScore({}, outcome);
+    const auto id = engine_->OpenScore({}, {}, outcome);
     ASSERT_TRUE(id.ok());
     EXPECT_TRUE(engine_->AppendToScore(*id, Question(30).tokens).ok());
     EXPECT_TRUE(engine_->AppendToScore(*id, Question(50).tokens).ok());
@@ -126,7 +126,7 @@ class EngineAllocation : public ::testing::Test {
   }
   void RunScenario() {
     const auto upload = std::make_shared<Outcome>();
-    const auto document = engine_->OpenDocument("a document with a long name", {}, nullptr);
+    const auto document = engine_->OpenDocument("a document with a long name", {}, nullptr, {});
     ASSERT_TRUE(document.ok()) << document.status();
     const DocumentHandle handle = document->handle;
     // All of them are refused once the document has failed.

@@ -30,7 +30,7 @@ class AdapterDocuments : public StoredDocuments {
   }
   void UploadUnder(const std::string& id, const std::string& adapter) {
     const auto text = std::make_shared<Text>(StoredText{id, "secret", 1700, 4321, true, "", 0});
-    const DocumentHandle handle = engine_->OpenDocument(id, Under(adapter), text)->handle;
+    const DocumentHandle handle = engine_->OpenDocument(id, Under(adapter), text, {})->handle;
     const auto sink = std::make_shared<Recorder>();
     EXPECT_TRUE(engine_->FollowDocument(handle, sink).ok());
     EXPECT_TRUE(engine_->AppendToDocument(handle, TokensOf(3), 4321).ok());

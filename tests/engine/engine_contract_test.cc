@@ -56,7 +56,7 @@ class EngineContract : public ::testing::TestWithParam<Kind> {
   }
 
   DocumentInfo Open(const std::string& id) {
-    auto document = engine_->OpenDocument(id, {}, nullptr);
+    auto document = engine_->OpenDocument(id, {}, nullptr, {});
     EXPECT_TRUE(document.ok()) << document.status();
     return *std::move(document);
   }
@@ -167,8 +167,8 @@ TEST_P(EngineContract, DrainingRefusesWhatIsNewAndLetsTheRestEnd) {
   ASSERT_TRUE(id.ok()) << id.status();
   engine_->StopAdmission();
   EXPECT_EQ(SubmitCode(Spec()), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(engine_->OpenScore({}, sink).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(engine_->OpenDocument("other", {}, nullptr).status().code(),
+  EXPECT_EQ(engine_->OpenScore({}, {}, sink).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(engine_->OpenDocument("other", {}, nullptr, {}).status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(engine_->FollowDocument(document, sink).code(), absl::StatusCode::kUnavailable);
   GetParam().answer(engine_.get(), *id);
@@ -184,7 +184,7 @@ TEST_P(EngineContract, WhatRunsFailsWithUnavailableWhenTheEngineGoes) {
   const auto request = std::make_shared<Recorder>();
   ASSERT_TRUE(engine_->Submit(Spec(5, 4000), request).ok());
   const auto stream = std::make_shared<Recorder>();
-  ASSERT_TRUE(engine_->OpenScore({}, stream).ok());
+  ASSERT_TRUE(engine_->OpenScore({}, {}, stream).ok());
   const auto uploader = Follow(Open("book").handle);
   engine_.reset();
   for (const auto& sink : {request, stream, uploader}) {
@@ -195,7 +195,7 @@ TEST_P(EngineContract, WhatRunsFailsWithUnavailableWhenTheEngineGoes) {
 
 TEST_P(EngineContract, AScoredStreamTellsEveryTokenButTheFirst) {
   const auto sink = std::make_shared<Recorder>();
-  const auto id = engine_->OpenScore({}, sink);
+  const auto id = engine_->OpenScore({}, {}, sink);
   ASSERT_TRUE(id.ok()) << id.status();
   for (int part = 0; part < 3; ++part) EXPECT_TRUE(engine_->AppendToScore(*id, Tokens(10)).ok());
   EXPECT_EQ(engine_->AppendToScore(*id, {-1}).code(), absl::StatusCode::kInvalidArgument);
@@ -347,7 +347,7 @@ TEST_P(EngineContract, ADocumentOfTooManyTokensIsRefusedByItsSize) {
 
 TEST_P(EngineContract, ThereIsALimitOfDocuments) {
   for (const char* id : {"a", "b", "c", "d"}) Open(id);
-  EXPECT_EQ(engine_->OpenDocument("e", {}, nullptr).status().code(),
+  EXPECT_EQ(engine_->OpenDocument("e", {}, nullptr, {}).status().code(),
             absl::StatusCode::kResourceExhausted);
   EXPECT_TRUE(engine_->DeleteDocument(Open("a").handle).ok());
   Open("e");
@@ -372,8 +372,8 @@ TEST_P(EngineContract, DocumentsAreListedInOrderAndCounted) {
 TEST_P(EngineContract, TheAttachmentStaysWithItsDocument) {
   struct Note final : DocumentAttachment {};
   const auto note = std::make_shared<Note>();
-  const DocumentHandle document = engine_->OpenDocument("book", {}, note)->handle;
-  EXPECT_EQ(engine_->OpenDocument("book", {}, std::make_shared<Note>())->attachment, note);
+  const DocumentHandle document = engine_->OpenDocument("book", {}, note, {})->handle;
+  EXPECT_EQ(engine_->OpenDocument("book", {}, std::make_shared<Note>(), {})->attachment, note);
   EXPECT_EQ(engine_->GetDocument("book")->attachment, note);
   EXPECT_TRUE(engine_->DeleteDocument(document).ok());
   EXPECT_EQ(Open("book").attachment, nullptr);

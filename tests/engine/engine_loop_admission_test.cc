@@ -95,7 +95,7 @@ class ClientsTakeTurns : public EngineLoopTest {
  protected:
   std::shared_ptr<Recorder> SubmitOf(const std::string& client, int max_new) {
     GenerateSpec spec = Spec(5, max_new);
-    spec.client = client;
+    spec.tenant = NamedTenant(client);
     return Submit(++last_id_, std::move(spec));
   }
   std::vector<std::shared_ptr<Recorder>> SubmitMany(const std::string& client, int count,
@@ -158,7 +158,7 @@ TEST_F(ClientsTakeTurns, NobodyGivesWayToWhatHasNoMemory) {
   const auto many = SubmitMany("many", kPlaces, 20);
   loop_.RunStep();
   GenerateSpec large = Spec(99 * 16, 2);
-  large.client = "large";
+  large.tenant = NamedTenant("large");
   const auto later = Submit(++last_id_, std::move(large));
   for (int step = 1; step < 20; ++step) loop_.RunStep();
   for (const auto& recorder : many) EXPECT_TRUE(recorder->ended());

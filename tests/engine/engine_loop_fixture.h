@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -56,6 +58,7 @@ class FakeRunner final : public EngineLoop::StepRunner {
     ModelRunner::Results& results = started_.emplace_back();
     most_started = std::max(most_started, started_.size());
     ++steps;
+    const int64_t before = tokens;
     for (const ScheduledTokens& part : step) {
       tokens += part.num_tokens;
       const Sequence& sequence = *part.sequence;
@@ -74,8 +77,11 @@ class FakeRunner final : public EngineLoop::StepRunner {
         results.outputs.push_back({sequence.id, {answer, 0.0f, {}, !bad}});
       }
     }
+    last_tokens_ = tokens - before;
   }
   ModelRunner::Results Finish() override {
+    std::this_thread::sleep_for(std::chrono::duration<double>(
+        seconds_per_token * static_cast<double>(std::exchange(last_tokens_, 0))));
     ModelRunner::Results results = std::move(started_.front());
     started_.pop_front();
     if (std::exchange(finish_throws, false)) throw std::bad_alloc();
@@ -91,6 +97,8 @@ class FakeRunner final : public EngineLoop::StepRunner {
   size_t most_started = 0;
   std::function<bool(const Sequence&)> has_no_room = [](const Sequence&) { return false; };
   size_t num_reserved = 0;
+  // How slow the model is.
+  double seconds_per_token = 0;
   // Once.
   bool start_throws = false;
   bool finish_throws = false;
@@ -98,10 +106,15 @@ class FakeRunner final : public EngineLoop::StepRunner {
   std::map<RequestId, int64_t> not_finite;
 
  private:
+  int64_t last_tokens_ = 0;
   std::deque<ModelRunner::Results> started_;
 };
 
 inline const std::vector<int32_t> kEos = {2};
+
+inline TenantPtr NamedTenant(const std::string& name, double weight = 1) {
+  return std::make_shared<Tenant>(Tenant{.name = name, .weight = weight});
+}
 
 class EngineLoopTest : public testing::Test {
  protected:
@@ -124,9 +137,13 @@ class EngineLoopTest : public testing::Test {
   }
   std::shared_ptr<Recorder> Submit(RequestId id, GenerateSpec spec) {
     auto recorder = std::make_shared<Recorder>();
-    ClientShares::Share share = spec.client.empty() ? nullptr : shares_.Join(spec.client, 1000);
+    TenantAccounts::Ticket ticket;
+    LimitOf of;
+    EXPECT_EQ(loop_.accounts().Join(loop_.accounts().Open(spec.tenant), {.requests = 1}, {},
+                                    &ticket, &of),
+              nullptr);
     loop_.Submit(id, std::make_unique<Generation>(std::move(spec), recorder, tokenizer_, kEos,
-                                                  std::move(share)));
+                                                  std::move(ticket)));
     return recorder;
   }
   void RunUntilIdle() {
@@ -134,8 +151,9 @@ class EngineLoopTest : public testing::Test {
     }
   }
   // The front door's part of a document's life.
-  DocumentHandle Open(const std::string& id, std::shared_ptr<EventSink> sink = nullptr) {
-    const DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr)->handle;
+  DocumentHandle Open(const std::string& id, std::shared_ptr<EventSink> sink = nullptr,
+                      const Payer& payer = {}) {
+    const DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr, payer)->handle;
     loop_.documents().Create(handle, Attention("full"));
     loop_.documents().Follow(handle, std::move(sink));
     return handle;
@@ -164,7 +182,6 @@ class EngineLoopTest : public testing::Test {
   FakeRunner runner_;
   int num_device_failures_ = 0;
   std::unique_ptr<KvStore> store_;
-  ClientShares shares_;
   DocumentDirectory directory_{{.max_documents = 2000}};
   EngineLoop loop_;
 };

@@ -80,7 +80,7 @@ TEST(Engine, ModelsThatCannotBeLoadedAreErrors) {
 
 TEST(Engine, AQuestionReadsTheCacheOfItsDocument) {
   const auto engine = Make(SmallOptions());
-  const DocumentHandle document = engine->OpenDocument("book", {}, nullptr)->handle;
+  const DocumentHandle document = engine->OpenDocument("book", {}, nullptr, {})->handle;
   const auto uploader = std::make_shared<Recorder>();
   EXPECT_TRUE(engine->FollowDocument(document, uploader).ok());
   EXPECT_TRUE(engine->AppendToDocument(document, std::vector<int32_t>(200, 7), 0).ok());
@@ -159,14 +159,14 @@ TEST(Engine, OneClientLeavesPlacesInTheQueueToOthers) {
   gate->WaitUntilReached();
   const auto submit = [&](const std::string& client) {
     GenerateSpec spec = Spec();
-    spec.client = client;
+    spec.tenant = std::make_shared<Tenant>(Tenant{.name = client});
     return engine->Submit(spec, std::make_shared<Recorder>()).status();
   };
   // One that could run, seven eighths of those that can wait.
   for (int n = 0; n < 1 + 14; ++n) ASSERT_TRUE(submit("a").ok()) << n;
   const absl::Status refused = submit("a");
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(refused.message(), testing::HasSubstr("15 requests of one client"));
+  EXPECT_THAT(refused.message(), testing::HasSubstr("15 requests of one tenant"));
   EXPECT_TRUE(submit("b").ok());
   gate->Open();
   // When they have ended it may have as many again.
@@ -210,9 +210,9 @@ TEST(Engine, WhatCanNeverRunIsRefusedAtOnce) {
   evidence.max_evidence_spans = 1;
   EXPECT_EQ(code(evidence), absl::StatusCode::kUnimplemented);
   const AttentionSpec cutting = {{"truncation", {}}, {}};
-  EXPECT_EQ(engine->OpenScore(cutting, std::make_shared<Recorder>()).status().code(),
+  EXPECT_EQ(engine->OpenScore(cutting, {}, std::make_shared<Recorder>()).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(engine->OpenDocument("book", cutting, nullptr).status().code(),
+  EXPECT_EQ(engine->OpenDocument("book", cutting, nullptr, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(engine->GetDocument("book").has_value());
 }
@@ -239,7 +239,8 @@ TEST(Engine, ADocumentThatCanNeverFitIsRefusedByItsSize) {
 
 TEST(Engine, ADocumentThatDoesNotFitFailsAloneAndSaysSo) {
   const auto engine = Make(SmallOptions());
-  const DocumentHandle document = engine->OpenDocument("book", {{"full", {}}, {}}, nullptr)->handle;
+  const DocumentHandle document =
+      engine->OpenDocument("book", {{"full", {}}, {}}, nullptr, {})->handle;
   const auto uploader = std::make_shared<Recorder>();
   EXPECT_TRUE(engine->FollowDocument(document, uploader).ok());
   EXPECT_TRUE(engine->AppendToDocument(document, std::vector<int32_t>(500000, 7), 0).ok());
@@ -280,7 +281,7 @@ TEST(Engine, AFailedDeviceFailsEverythingOnceAndIsReported) {
   };
   options.on_device_failure = [&](const absl::Status&) { ++reported; };
   const auto engine = Make(options);
-  const DocumentHandle document = engine->OpenDocument("book", {}, nullptr)->handle;
+  const DocumentHandle document = engine->OpenDocument("book", {}, nullptr, {})->handle;
   const auto uploader = std::make_shared<Recorder>();
   EXPECT_TRUE(engine->FollowDocument(document, uploader).ok());
   const auto running = std::make_shared<Recorder>();

@@ -67,7 +67,7 @@ class EngineTiers : public testing::Test {
 
   DocumentHandle Upload(const std::string& id, int32_t token) {
     const AttentionSpec full = *engine_->ResolveAttention({{"full", {}}, {}}, {});
-    const DocumentHandle handle = engine_->OpenDocument(id, full, nullptr)->handle;
+    const DocumentHandle handle = engine_->OpenDocument(id, full, nullptr, {})->handle;
     const auto sink = std::make_shared<Recorder>();
     EXPECT_TRUE(engine_->FollowDocument(handle, sink).ok());
     EXPECT_TRUE(engine_->AppendToDocument(handle, TokensOf(token, kDocumentTokens), 0).ok());
@@ -165,7 +165,7 @@ TEST_F(EngineTiers, ADamagedDocumentEndsAnAnswerThatHasBegunAndStays) {
 TEST_F(EngineTiers, AnUploadWhosePagesAreDamagedIsComputedAgainAFewTimes) {
   for (const int times : {2, 100}) {
     const AttentionSpec full = *engine_->ResolveAttention({{"full", {}}, {}}, {});
-    const DocumentHandle handle = engine_->OpenDocument("book", full, nullptr)->handle;
+    const DocumentHandle handle = engine_->OpenDocument("book", full, nullptr, {})->handle;
     const auto end = std::make_shared<Recorder>();
     const auto sink =
         std::make_shared<AtToken>(end, kDocumentTokens - 300, times, [this] { DamageFiles(); });
@@ -285,7 +285,7 @@ TEST_F(EngineTiers, AReceiptSaysWhatItsOwnRequestHasRead) {
 TEST_F(EngineTiers, ADiskThatTakesNothingIsTheDocumentsErrorWithItsReason) {
   std::filesystem::remove_all(PagesDirectory());  // every file that is to be made fails
   const AttentionSpec full = *engine_->ResolveAttention({{"full", {}}, {}}, {});
-  const DocumentHandle handle = engine_->OpenDocument("book", full, nullptr)->handle;
+  const DocumentHandle handle = engine_->OpenDocument("book", full, nullptr, {})->handle;
   const auto sink = std::make_shared<Recorder>();
   ASSERT_TRUE(engine_->FollowDocument(handle, sink).ok());
   ASSERT_TRUE(engine_->AppendToDocument(handle, std::vector<int32_t>(kDocumentTokens, 7), 0).ok());

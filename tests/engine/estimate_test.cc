@@ -58,7 +58,7 @@ class EstimateTest : public testing::TestWithParam<Cache> {
   }
   // nullopt: the strategy takes no documents.
   std::optional<DocumentHandle> Upload(const std::string& id, size_t num_tokens) {
-    const auto opened = engine_->OpenDocument(id, AnyAttention(), nullptr);
+    const auto opened = engine_->OpenDocument(id, AnyAttention(), nullptr, {});
     if (!opened.ok()) return std::nullopt;
     auto sink = std::make_shared<Recorder>();
     EXPECT_TRUE(engine_->FollowDocument(opened->handle, sink).ok());
@@ -131,7 +131,7 @@ TEST_P(EstimateTest, IsWhatReceiptsSay) {
 
 TEST_P(EstimateTest, SaysWhetherItFits) {
   const auto of = [this](int64_t num_tokens) {
-    const auto estimate = engine_->EstimateDocument({{"full", {}}, {}}, num_tokens);
+    const auto estimate = engine_->EstimateDocument({{"full", {}}, {}}, num_tokens, {});
     EXPECT_TRUE(estimate.ok()) << estimate.status();
     return *estimate;
   };
@@ -140,9 +140,9 @@ TEST_P(EstimateTest, SaysWhetherItFits) {
   const Estimate never = of(int64_t{1} << 28);
   EXPECT_EQ(never.fit, Estimate::Fit::kNever);
   EXPECT_THAT(never.reason, testing::HasSubstr("bytes"));
-  EXPECT_EQ(engine_->EstimateDocument({{"nothing", {}}, {}}, 10).status().code(),
+  EXPECT_EQ(engine_->EstimateDocument({{"nothing", {}}, {}}, 10, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(engine_->EstimateDocument({}, (int64_t{1} << 30) + 1).status().code(),
+  EXPECT_EQ(engine_->EstimateDocument({}, (int64_t{1} << 30) + 1, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
   // Half of the capacity is a document's until it is deleted.
   const int64_t capacity = engine_->info().kv_capacity_bytes;
@@ -167,7 +167,7 @@ TEST_P(EstimateTest, SaysWhetherItFits) {
 }
 
 TEST_P(EstimateTest, AQuestionUnderAnotherStrategyNeedsItsDocumentAgain) {
-  const auto opened = engine_->OpenDocument("book", {{"full", {}}, {}}, nullptr);
+  const auto opened = engine_->OpenDocument("book", {{"full", {}}, {}}, nullptr, {});
   ASSERT_TRUE(opened.ok());
   const auto sink = std::make_shared<Recorder>();
   ASSERT_TRUE(engine_->FollowDocument(opened->handle, sink).ok());

@@ -42,7 +42,7 @@ class RandomCaller {
 
   void Append(const std::string& id) {
     const auto fresh = std::make_shared<Mine>();
-    const auto opened = engine_->OpenDocument(id, {}, fresh);
+    const auto opened = engine_->OpenDocument(id, {}, fresh, {});
     ASSERT_TRUE(opened.ok()) << opened.status();
     if (opened->attachment == fresh) mine_[id] = {opened->handle, fresh};
     const auto found = mine_.find(id);

@@ -64,7 +64,7 @@ class StoredDocuments : public testing::Test {
   DocumentHandle Open(const std::string& id, const std::string& strategy) {
     const auto text = std::make_shared<Text>(
         StoredText{"name of " + id, "secret", 1700, 4321, true, "chatml-01", 77});
-    return engine_->OpenDocument(id, Resolved(strategy), text)->handle;
+    return engine_->OpenDocument(id, Resolved(strategy), text, {})->handle;
   }
   DocumentHandle Upload(const std::string& id, const std::string& strategy, int32_t first = 3) {
     const DocumentHandle handle = Open(id, strategy);

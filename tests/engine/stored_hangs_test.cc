@@ -120,7 +120,7 @@ TEST_F(StoredHangs, TheEngineStopsThoughAPageIsBeingRead) {
 
 TEST_F(StoredHangs, WhatIsBeingSavedIsExpectedToLeaveMemory) {
   const auto fit_of = [this](int64_t num_tokens) {
-    return engine_->EstimateDocument(Resolved("full"), num_tokens)->fit;
+    return engine_->EstimateDocument(Resolved("full"), num_tokens, {})->fit;
   };
   const int64_t all_but_some = options_.kv_disk_bytes / 4096 - kDocumentTokens / 2;
   EXPECT_EQ(fit_of(all_but_some), Estimate::Fit::kNow);

@@ -59,6 +59,7 @@ TEST_F(CallEndTest, AnAnswerIsLoggedWithItsTokensAndTimes) {
   call.Next();
   CompletedEvent completed = Completed(2);
   completed.usage.cached_tokens = 5;
+  completed.scheduling.num_steps = 3;
   server_.engine().Emit(completed);
   EXPECT_TRUE(call.Finish().ok());
   const nlohmann::json line = LineOf("Generate");
@@ -73,6 +74,7 @@ TEST_F(CallEndTest, AnAnswerIsLoggedWithItsTokensAndTimes) {
   EXPECT_EQ(line["queue_seconds"], 0.25);
   EXPECT_EQ(line["prefill_seconds"], 0.5);
   EXPECT_EQ(line["decode_seconds"], 0.125);
+  EXPECT_EQ(line["steps"], 3);
   EXPECT_EQ(line["seconds"], 0.875);
 }
 

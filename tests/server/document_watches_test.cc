@@ -53,7 +53,7 @@ class Counting final : public server::DocumentWatcher {
 class DocumentWatches : public ::testing::Test {
  protected:
   DocumentWatches() : engine_(Options()) {
-    book_ = engine_.OpenDocument("book", {}, nullptr)->handle;
+    book_ = engine_.OpenDocument("book", {}, nullptr, {})->handle;
   }
   EngineOptions Options() {
     EngineOptions options;

@@ -32,6 +32,8 @@ TEST_F(EstimateCall, SaysTokensBytesAndWhetherItFits) {
   EXPECT_EQ(response_.fit(), v1::EstimateResponse::FIT_NOW);
   EXPECT_EQ(response_.reason(), "");
   EXPECT_TRUE(response_.strategy().has_full());
+  EXPECT_EQ(response_.queue_seconds(), 0.5);
+  EXPECT_EQ(response_.time_to_first_token_seconds(), 1 + static_cast<double>(num_tokens));
   ASSERT_TRUE(Call(Prompt(std::string(2000, 'a'))).ok());
   EXPECT_EQ(response_.fit(), v1::EstimateResponse::FIT_WHEN_IDLE);
   EXPECT_EQ(response_.reason(), "1000 bytes are free");

@@ -131,19 +131,22 @@ absl::StatusOr<Estimate> FakeEngine::EstimateRequest(GenerateSpec spec) const {
     FOLIO_ASSIGN_OR_RETURN(const DocumentInfo document, directory_.Get(*spec.document));
     num_tokens += document.known_tokens;
   }
-  FOLIO_ASSIGN_OR_RETURN(Estimate estimate, EstimateDocument(spec.attention, num_tokens));
+  FOLIO_ASSIGN_OR_RETURN(Estimate estimate,
+                         EstimateDocument(spec.attention, num_tokens, {spec.tenant}));
   estimate.total_tokens += spec.stop.max_new_tokens;
   return estimate;
 }
 
 absl::StatusOr<Estimate> FakeEngine::EstimateDocument(const AttentionSpec& attention,
-                                                      int64_t num_tokens) const {
+                                                      int64_t num_tokens, const Payer&) const {
   Estimate estimate;
   FOLIO_ASSIGN_OR_RETURN(estimate.attention, ResolveAttention(attention, {}));
   estimate.prompt_tokens = estimate.total_tokens = num_tokens;
   estimate.memory.device_kv_bytes_peak = num_tokens;
   estimate.fit = num_tokens <= 1000 ? Estimate::Fit::kNow : Estimate::Fit::kWhenIdle;
   if (num_tokens > 1000) estimate.reason = "1000 bytes are free";
+  estimate.queue_seconds = 0.5;
+  estimate.first_token_seconds = 1 + static_cast<double>(num_tokens);
   return estimate;
 }
 
@@ -189,11 +192,12 @@ void FakeEngine::LetGoOn(RequestId id) {
   changed_.NotifyAll();
 }
 
-absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention,
+absl::StatusOr<RequestId> FakeEngine::OpenScore(const AttentionSpec& attention, const Payer& payer,
                                                 std::shared_ptr<EventSink> sink) {
   MutexLock lock(&mu_);
   FOLIO_RETURN_IF_ERROR(CheckServing());
   GenerateSpec spec;
+  spec.tenant = payer.tenant;
   FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(attention, {}));
   return Add(std::move(spec), std::move(sink));
 }
@@ -230,13 +234,13 @@ absl::Status FakeEngine::CheckDocumentSize(const AttentionSpec&, int64_t num_byt
 
 absl::StatusOr<DocumentInfo> FakeEngine::OpenDocument(
     const std::string& id, const AttentionSpec& attention,
-    std::shared_ptr<DocumentAttachment> attachment) {
+    std::shared_ptr<DocumentAttachment> attachment, const Payer& payer) {
   MutexLock lock(&mu_);
   if (std::optional<DocumentInfo> document = directory_.Find(id)) return *std::move(document);
   FOLIO_RETURN_IF_ERROR(CheckServing());
   FOLIO_ASSIGN_OR_RETURN(const AttentionSpec resolved, ResolveAttention(attention, {}));
   FOLIO_ASSIGN_OR_RETURN(DocumentInfo document,
-                         directory_.Create(id, resolved, std::move(attachment)));
+                         directory_.Create(id, resolved, std::move(attachment), payer));
   documents_[document.handle.incarnation] = {};
   return document;
 }

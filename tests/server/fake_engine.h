@@ -50,25 +50,26 @@ class FakeEngine final : public Engine {
   absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
       const GrammarSource& source) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
-  // A byte for each token, 1000 of which fit now.
+  // A byte for each token, 1000 of which fit now, and a second more until the first one comes; half
+  // of one in the queue.
   absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
-  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
-                                            int64_t num_tokens) const override;
+  absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention, int64_t num_tokens,
+                                            const Payer& payer) const override;
   // Answers with Failed, in the phase of the last event.
   void Cancel(RequestId id, absl::Status reason) override;
   void HoldBack(RequestId id) override;
   void LetGoOn(RequestId id) override;
 
   // Scores every token as it comes, with -1.
-  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention,
+  absl::StatusOr<RequestId> OpenScore(const AttentionSpec& attention, const Payer& payer,
                                       std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToScore(RequestId id, std::vector<int32_t> tokens) override;
   void FinishScore(RequestId id) override;
   // A token is a byte.
   absl::Status CheckDocumentSize(const AttentionSpec& attention, int64_t num_bytes) const override;
-  absl::StatusOr<DocumentInfo> OpenDocument(
-      const std::string& id, const AttentionSpec& attention,
-      std::shared_ptr<DocumentAttachment> attachment) override;
+  absl::StatusOr<DocumentInfo> OpenDocument(const std::string& id, const AttentionSpec& attention,
+                                            std::shared_ptr<DocumentAttachment> attachment,
+                                            const Payer& payer) override;
   absl::Status FollowDocument(const DocumentHandle& handle,
                               std::shared_ptr<EventSink> sink) override;
   absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,

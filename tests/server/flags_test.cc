@@ -52,6 +52,8 @@ const Flag kFlags[] = {
     {"--max-queued-requests", "7", "0", FOLIO_GET(engine.max_queued_requests)},
     {"--max-queued-requests-per-client", "7", "-1",
      FOLIO_GET(engine.max_queued_requests_per_client)},
+    {"--max-queued-prefill-tokens", "700", "-1", FOLIO_GET(engine.max_queued_prefill_tokens)},
+    {"--max-queued-kv-bytes", "7KiB", "-1", FOLIO_GET(engine.max_queued_kv_bytes), "7168"},
     {"--max-context-tokens", "7", "0", FOLIO_GET(engine.max_context_tokens)},
     {"--max-new-tokens-limit", "7", "0", FOLIO_GET(max_new_tokens)},
     {"--max-documents", "7", "0", FOLIO_GET(engine.max_documents)},

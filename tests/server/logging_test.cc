@@ -111,7 +111,7 @@ RpcRecord Everything() {
           .strategy = "full",
           .trace_id = "4bf92f3577b34da6a3ce929d0e0e4736",
           .seconds = 1.5,
-          .work = RpcRecord::Work{9, 5, 2, 0.25, 0.5, 0.125}};
+          .work = RpcRecord::Work{9, 5, 2, 0.25, 0.5, 0.125, 7}};
 }
 
 // The only line that is logged.
@@ -130,15 +130,22 @@ TEST_F(StandardLog, AFinishedRpcIsAnObjectWithAMemberForEachField) {
   EXPECT_EQ(line["level"], "info");
   line.erase("time");
   line.erase("level");
-  const nlohmann::json expected = {
-      {"method", "Generate"},   {"code", "CANCELLED"},
-      {"reason", "CANCELLED"},  {"request_id", "x\" code=INTERNAL\\x0a"},
-      {"tenant", "red"},        {"document_id", "b\\"},
-      {"strategy", "full"},     {"trace_id", "4bf92f3577b34da6a3ce929d0e0e4736"},
-      {"prompt_tokens", 9},     {"cached_tokens", 5},
-      {"completion_tokens", 2}, {"queue_seconds", 0.25},
-      {"prefill_seconds", 0.5}, {"decode_seconds", 0.125},
-      {"seconds", 1.5}};
+  const nlohmann::json expected = {{"method", "Generate"},
+                                   {"code", "CANCELLED"},
+                                   {"reason", "CANCELLED"},
+                                   {"request_id", "x\" code=INTERNAL\\x0a"},
+                                   {"tenant", "red"},
+                                   {"document_id", "b\\"},
+                                   {"strategy", "full"},
+                                   {"trace_id", "4bf92f3577b34da6a3ce929d0e0e4736"},
+                                   {"prompt_tokens", 9},
+                                   {"cached_tokens", 5},
+                                   {"completion_tokens", 2},
+                                   {"queue_seconds", 0.25},
+                                   {"prefill_seconds", 0.5},
+                                   {"decode_seconds", 0.125},
+                                   {"steps", 7},
+                                   {"seconds", 1.5}};
   EXPECT_EQ(line, expected);
 }
 
@@ -156,7 +163,7 @@ TEST_F(StandardLog, AClientCannotWriteFieldsOfItsOwn) {
               HasSubstr(R"x(request_id="x\" code=INTERNAL\n" tenant="red" document_id="b\\" )x"
                         "strategy=full trace_id=4bf92f3577b34da6a3ce929d0e0e4736 prompt_tokens=9 "
                         "cached_tokens=5 completion_tokens=2 queue_seconds=0.250 "
-                        "prefill_seconds=0.500 decode_seconds=0.125 seconds=1.500\n"));
+                        "prefill_seconds=0.500 decode_seconds=0.125 steps=7 seconds=1.500\n"));
 }
 
 TEST_F(StandardLog, LinesBelowTheLevelAreNotWritten) {

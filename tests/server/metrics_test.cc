@@ -23,6 +23,8 @@ TEST(Metrics, AQuestionAboutADocumentIsCounted) {
   completed.usage.prompt_tokens = 9;
   completed.timings.decode_seconds = 0.02;
   completed.timings.queue_seconds = 0.03;
+  completed.scheduling.turn_seconds = 0.02;
+  completed.scheduling.memory_seconds = 0.01;
   server.engine().Emit(completed);
   EXPECT_TRUE(call.Finish().ok());
   server.runner().Drain([] { return false; });
@@ -41,6 +43,9 @@ TEST(Metrics, AQuestionAboutADocumentIsCounted) {
   EXPECT_EQ(server.Metric("folio_request_generation_tokens_sum"), 2);
   EXPECT_DOUBLE_EQ(server.Metric("folio_request_time_per_output_token_seconds_sum"), 0.02);
   EXPECT_EQ(server.Metric("folio_e2e_request_latency_seconds_count"), 1);
+  EXPECT_EQ(server.Metric("folio_request_wait_seconds_total{reason=\"turn\"}"), 0.02);
+  EXPECT_EQ(server.Metric("folio_request_wait_seconds_total{reason=\"memory\"}"), 0.01);
+  EXPECT_EQ(server.Metric("folio_request_wait_seconds_total{reason=\"document\"}"), 0);
   EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_bucket{le=\"0.02\"}"), 0);
   EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_bucket{le=\"0.04\"}"), 1);
   EXPECT_EQ(server.Metric("folio_request_prefill_time_seconds_count"), 1);

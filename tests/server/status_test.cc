@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/base/short_for_now.h"
+#include "engine/runtime/shortage.h"
 #include "server/status_mapping.h"
 #include "tests/server/test_server.h"
 
@@ -99,6 +100,37 @@ TEST(Status, TheCodeDecidesAboutRetryInfoUnlessTold) {
   EXPECT_EQ(DetailsOf(later).retry->retry_delay().seconds(), 2);
   EXPECT_EQ(DetailsOf(later).retry->retry_delay().nanos(), 500000000);
   EXPECT_TRUE(server::ToGrpcStatus(absl::OkStatus()).ok());
+}
+
+TEST(Status, ABoundThatIsReachedIsNamed) {
+  TestServer server;
+  const auto refused = [&](LimitOf of) {
+    server.engine().RefuseSubmit(LimitReached(kQueuedPrefillTokens, of, "full"));
+    Generate call(server.channel(), Ask("hello"));
+    return DetailsOf(call.Finish());
+  };
+  const Details of_tenant = refused(LimitOf::kTenant);
+  EXPECT_TRUE(of_tenant.retry.has_value());
+  ASSERT_TRUE(of_tenant.quota.has_value());
+  ASSERT_EQ(of_tenant.quota->violations_size(), 1);
+  EXPECT_EQ(of_tenant.quota->violations(0).subject(), "tenant");
+  EXPECT_EQ(of_tenant.quota->violations(0).description(), "queued_prefill_tokens");
+  EXPECT_EQ(refused(LimitOf::kAll).quota->violations(0).subject(), "server");
+  EXPECT_FALSE(DetailsOf(server::ToGrpcStatus(ShortForNow("full"))).quota.has_value());
+}
+
+TEST(Status, ADeadlineThatCannotBeMetIsToldWithTheEstimate) {
+  TestServer server;
+  absl::Status late = absl::FailedPreconditionError("too soon");
+  late.SetPayload(kFirstTokenPayload, absl::Cord("12.5"));
+  server.engine().RefuseSubmit(late);
+  Generate call(server.channel(), Ask("hello"));
+  const grpc::Status status = call.Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  const Details details = DetailsOf(status);
+  EXPECT_EQ(details.info.reason(), "DEADLINE_TOO_SOON");
+  EXPECT_EQ(details.info.metadata().at("expected_first_token_seconds"), "12.5");
+  EXPECT_TRUE(details.retry.has_value());
 }
 
 TEST(Status, AMessageHasTheFirstBadFieldAndHowManyMoreThereAre) {

@@ -216,6 +216,7 @@ Details DetailsOf(const grpc::Status& status) {
   for (const google::protobuf::Any& any : packed.details()) {
     if (any.Is<google::rpc::ErrorInfo>()) any.UnpackTo(&details.info);
     if (any.Is<google::rpc::RetryInfo>()) any.UnpackTo(&details.retry.emplace());
+    if (any.Is<google::rpc::QuotaFailure>()) any.UnpackTo(&details.quota.emplace());
     if (any.Is<google::rpc::BadRequest>()) any.UnpackTo(&details.bad_request.emplace());
   }
   return details;

@@ -125,6 +125,7 @@ struct Details {
   google::rpc::ErrorInfo info;
   std::optional<google::rpc::RetryInfo> retry;
   std::optional<google::rpc::BadRequest> bad_request;
+  std::optional<google::rpc::QuotaFailure> quota;
 
   // The field of the only violation; empty: none.
   std::string field() const;

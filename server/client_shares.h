@@ -6,16 +6,14 @@
 
 #include "engine/base/mutex.h"
 
-namespace folio {
+namespace folio::server {
 
-// What the requests of one client have in common.
 struct ClientShare {
   int num_requests = 0;  // of ClientShares
-  int count = 0;         // of who puts sequences in turns, between two calls; engine thread only
 };
 
-// Counts the requests of each client, so that one does not take all places of the queue. Outlives
-// what it has given. Thread-safe.
+// Counts the requests of each client, so that one does not take all places of the prompt pool.
+// Outlives what it has given. Thread-safe.
 class ClientShares {
  public:
   struct Leave {
@@ -37,4 +35,4 @@ class ClientShares {
   std::map<std::string, ClientShare> shares_ FOLIO_GUARDED_BY(mu_);
 };
 
-}  // namespace folio
+}  // namespace folio::server

@@ -1,8 +1,8 @@
-#include "engine/base/client_shares.h"
+#include "server/client_shares.h"
 
 #include <algorithm>
 
-namespace folio {
+namespace folio::server {
 
 ClientShares::Share ClientShares::Join(const std::string& client, int most) {
   if (most < 1) return nullptr;
@@ -27,4 +27,4 @@ void ClientShares::Remove(ClientShare* share) {
                              [share](const auto& entry) { return &entry.second == share; }));
 }
 
-}  // namespace folio
+}  // namespace folio::server

@@ -1,11 +1,11 @@
-#include "engine/base/client_shares.h"
+#include "server/client_shares.h"
 
 #include <gtest/gtest.h>
 
 #include <utility>
 #include <vector>
 
-namespace folio {
+namespace folio::server {
 namespace {
 
 TEST(ClientShares, AClientHasNoMoreThanItsMost) {
@@ -31,4 +31,4 @@ TEST(ClientShares, AClientHasNoMoreThanItsMost) {
 }
 
 }  // namespace
-}  // namespace folio
+}  // namespace folio::server

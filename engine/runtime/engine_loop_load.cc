@@ -1,0 +1,67 @@
+// What the loop says of its work: for forecasts, and for requests with deadlines.
+#include <algorithm>
+
+#include "engine/runtime/engine_loop.h"
+
+namespace folio {
+
+double EngineLoop::AnswerLeft(const Generation& generation) const {
+  const Sequence& sequence = generation.sequence;
+  const auto most = static_cast<double>(generation.spec.stop.max_new_tokens);
+  const auto had =
+      static_cast<double>(std::max<int64_t>(0, sequence.num_known - sequence.num_prompt));
+  return std::max(1.0, answer_part_ * most - had);
+}
+
+double EngineLoop::PrefillTokenSeconds() const {
+  return scheduler_.UsualSeconds(1, 0, num_running());
+}
+
+void EngineLoop::FindLate(SteadyTime now) {
+  for (Generation* generation : waiting_) {
+    const std::optional<SteadyTime>& deadline = generation->spec.deadline;
+    if (!deadline.has_value() || generation->awaits_document) continue;
+    const std::chrono::duration<double> left = *deadline - now;
+    const LoadItem item = scheduler_.Describe(generation->sequence);
+    generation->claim().late =
+        left.count() <
+        scheduler_.UsualSeconds(item.prompt_tokens, AnswerLeft(*generation), num_running());
+  }
+}
+
+LoadItem EngineLoop::Describe(const Generation& generation) const {
+  LoadItem item = scheduler_.Describe(generation.sequence);
+  item.answer_tokens = AnswerLeft(generation);
+  item.runs = generation.admitted && !generation.sequence.paused;
+  // One that gave its place away keeps its cache, and comes first.
+  if (generation.admitted && !item.runs) item.turn = 0;
+  item.needed_bytes = generation.admitted          ? generation.sequence.reserved_bytes
+                      : generation.awaits_document ? 0
+                                                   : BytesLacking(generation);
+  return item;
+}
+
+void EngineLoop::Describe(WorkLoad* load) const {
+  scheduler_.Describe(load);
+  load->free_bytes += documents_.evictable_bytes();
+  load->max_running_requests = options_.max_running_requests;
+  load->answer_part = answer_part_;
+  load->items.clear();
+  for (const Generation* generation : running_) load->items.push_back(Describe(*generation));
+  // Documents and streams have no place.
+  for (const Sequence* sequence : scheduler_.running()) {
+    if (sequence->generates || sequence->paused || sequence->num_pending() == 0) continue;
+    LoadItem item = scheduler_.Describe(*sequence);
+    item.runs = true;
+    item.needs_place = false;
+    load->items.push_back(item);
+  }
+  for (const Generation* generation : returning_) {
+    LoadItem item = Describe(*generation);
+    item.needed_bytes = 0;
+    load->items.push_back(item);
+  }
+  for (const Generation* generation : waiting_) load->items.push_back(Describe(*generation));
+}
+
+}  // namespace folio

@@ -1,0 +1,148 @@
+#include "engine/sched/fair_share.h"
+
+#include <limits>
+
+namespace folio {
+namespace {
+
+// So much work of its tenant comes first for each step of a request's priority.
+constexpr double kWorkPerPriority = 256;
+// What comes before requests that are late: more than any queue has.
+constexpr double kWorkOfLate = 1e15;
+// Nobody is owed, or owes, more than so many steps do.
+constexpr double kBoundSteps = 4;
+constexpr double kMostPriority = 100;
+// What the priority of a tenant is worth where places are short, and how fast that is worn off.
+constexpr double kTurnsPerPriority = 0.1;
+constexpr double kStepsPerTurn = 16;
+// Of the cache, which no tenant alone can take.
+constexpr int64_t kPartForOthers = 8;
+
+}  // namespace
+
+double Claim::rank() const {
+  const double rank = joined + remaining + kWorkPerPriority * priority;
+  return late ? rank + kWorkOfLate : rank;
+}
+
+void FairShare::Join(Claim* claim) {
+  claim->joined = claim->share().served;
+  claim->since_step = step_;
+  claim->order = num_joined_++;
+}
+
+void FairShare::BeginStep() {
+  ++step_;
+  bound_ = kBoundSteps * work_;
+  work_ = 0;
+}
+
+void FairShare::Touch(TenantShare* share) {
+  if (share->last_step < step_ - 1) {
+    const int priority = share->tenant == nullptr ? 0 : share->tenant->priority;
+    share->deficit = -bound_ * std::clamp(priority / kMostPriority, -1.0, 1.0);
+  }
+  share->last_step = step_;
+}
+
+void FairShare::Charge(Claim* claim, double work) {
+  TenantShare& share = claim->share();
+  Touch(&share);
+  work_ += work;
+  share.served += work;
+  share.deficit = std::max(share.deficit - work, -std::max(bound_, kBoundSteps * work));
+}
+
+bool FairShare::AddRound(std::span<Claim*> claims, int64_t budget) {
+  constexpr double kNone = std::numeric_limits<double>::max();
+  double weights = 0;
+  double least_cost = kNone;
+  double lift = kNone;  // until the first one may have a token
+  for (Claim* claim : claims) claim->share().count = 0;
+  for (Claim* claim : claims) {
+    TenantShare& share = claim->share();
+    if (!claim->wants || share.count++ > 0) continue;
+    weights += share.weight;
+    least_cost = std::min(least_cost, claim->cost);
+    lift = std::min(lift, (claim->cost - share.deficit) / share.weight);
+  }
+  if (weights == 0) return false;
+  const double each = std::max(static_cast<double>(budget) * least_cost / weights, lift);
+  for (Claim* claim : claims) {
+    TenantShare& share = claim->share();
+    if (share.count > 0) share.deficit += each * share.weight;
+    share.count = 0;
+  }
+  return true;
+}
+
+int64_t FairShare::StepFor(std::span<Claim*> claims, int64_t budget) {
+  double weights = 0;
+  double least_cost = std::numeric_limits<double>::max();
+  for (Claim* claim : claims) claim->share().asked = claim->share().count = 0;
+  for (Claim* claim : claims) {
+    TenantShare& share = claim->share();
+    if (share.count++ == 0) weights += share.weight;
+    share.asked += claim->remaining;
+    least_cost = std::min(least_cost, claim->cost);
+  }
+  const double all = static_cast<double>(budget) * least_cost;
+  double level = 0;  // of work, for a weight of 1
+  for (const Claim* claim : claims) {
+    const double asked = claim->share().asked / claim->share().weight;
+    if (asked * weights <= all) level = std::max(level, asked);
+  }
+  if (level == 0) return budget;
+  const double tokens = level * weights / least_cost;
+  return std::min(budget, static_cast<int64_t>(tokens) + 1);
+}
+
+void FairShare::Distribute(std::span<Claim*> claims, int64_t budget, Give give) {
+  for (Claim* claim : claims) {
+    Touch(&claim->share());
+    claim->wants = true;
+  }
+  std::stable_sort(claims.begin(), claims.end(),
+                   [](const Claim* a, const Claim* b) { return a->rank() < b->rank(); });
+  while (budget > 0 && AddRound(claims, budget)) {
+    std::stable_sort(claims.begin(), claims.end(), [](Claim* a, Claim* b) {
+      return a->share().deficit / a->share().weight > b->share().deficit / b->share().weight;
+    });
+    for (Claim* claim : claims) {
+      const double owed = claim->share().deficit;
+      if (!claim->wants || owed <= 0 || budget <= 0) continue;
+      const auto most = std::clamp<int64_t>(static_cast<int64_t>(owed / claim->cost), 1, budget);
+      const int64_t taken = give(claim, most);
+      if (taken < most) claim->wants = false;
+      budget -= taken;
+      if (taken > 0) Charge(claim, static_cast<double>(taken) * claim->cost);
+    }
+  }
+  Settle(claims);
+}
+
+// Who wants no more has had all that it could have.
+void FairShare::Settle(std::span<Claim*> claims) {
+  const double bound = std::max(bound_, kBoundSteps * work_);
+  for (Claim* claim : claims) claim->share().count = 0;
+  for (Claim* claim : claims) claim->share().count += claim->wants ? 1 : 0;
+  for (Claim* claim : claims) {
+    TenantShare& share = claim->share();
+    share.deficit = std::clamp(share.deficit, -bound, share.count > 0 ? bound : 0.0);
+  }
+}
+
+double FairShare::Handicap(const Claim& claim, int least_priority) const {
+  const TenantShare* const share = claim.tenant;
+  const int priority = share == nullptr || share->tenant == nullptr ? 0 : share->tenant->priority;
+  const double waited = static_cast<double>(step_ - claim.since_step);
+  return std::max(0.0, kTurnsPerPriority * (priority - least_priority) - waited / kStepsPerTurn);
+}
+
+bool FairShare::LeavesRoom(const TenantShare& share, int64_t more_bytes, int64_t free_bytes,
+                           int64_t capacity_bytes) {
+  if (share.tenant == nullptr || share.admitted == 0) return true;
+  return free_bytes - more_bytes >= capacity_bytes / kPartForOthers;
+}
+
+}  // namespace folio

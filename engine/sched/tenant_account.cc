@@ -1,0 +1,95 @@
+#include "engine/sched/tenant_account.h"
+
+#include "engine/types/request.h"
+
+namespace folio {
+namespace {
+
+bool IsBeyond(int64_t bound, int64_t held, int64_t more) {
+  return bound > 0 && held > 0 && more > bound - held;
+}
+
+// The bound that a request would be beyond; null: none.
+const char* WhatIsFull(const QueueLoad& bounds, const QueueLoad& held, const QueueLoad& more) {
+  if (IsBeyond(bounds.requests, held.requests, more.requests)) return kQueuedRequests;
+  if (IsBeyond(bounds.prefill_tokens, held.prefill_tokens, more.prefill_tokens)) {
+    return kQueuedPrefillTokens;
+  }
+  return IsBeyond(bounds.kv_bytes, held.kv_bytes, more.kv_bytes) ? kQueuedKvBytes : nullptr;
+}
+
+}  // namespace
+
+QueueLoad& QueueLoad::operator+=(const QueueLoad& other) {
+  requests += other.requests;
+  prefill_tokens += other.prefill_tokens;
+  kv_bytes += other.kv_bytes;
+  return *this;
+}
+
+QueueLoad& QueueLoad::operator-=(const QueueLoad& other) {
+  requests -= other.requests;
+  prefill_tokens -= other.prefill_tokens;
+  kv_bytes -= other.kv_bytes;
+  return *this;
+}
+
+TenantAccounts::Account TenantAccounts::Open(const TenantPtr& tenant) {
+  if (tenant == nullptr) return std::make_shared<TenantAccount>();
+  // Outside of the lock, which its end takes.
+  const Account made(new TenantAccount, [this, name = tenant->name](TenantAccount* last) {
+    delete last;
+    Forget(name);
+  });
+  MutexLock lock(&mu_);
+  std::weak_ptr<TenantAccount>& known = accounts_[tenant->name];
+  if (Account account = known.lock()) return account;
+  known = made;
+  return made;
+}
+
+void TenantAccounts::Forget(const std::string& name) {
+  MutexLock lock(&mu_);
+  const auto it = accounts_.find(name);
+  // Another may have been opened meanwhile.
+  if (it != accounts_.end() && it->second.expired()) accounts_.erase(it);
+}
+
+const char* TenantAccounts::Join(Account account, const QueueLoad& load, const Bounds& bounds,
+                                 Ticket* ticket, LimitOf* of) {
+  MutexLock lock(&mu_);
+  *of = LimitOf::kAll;
+  if (const char* full = WhatIsFull(bounds.of_all, load_, load)) return full;
+  *of = LimitOf::kTenant;
+  if (const char* full = WhatIsFull(bounds.of_tenant, account->load, load)) return full;
+  load_ += load;
+  account->load += load;
+  ticket->accounts_ = this;
+  ticket->account_ = std::move(account);
+  ticket->load_ = load;
+  return nullptr;
+}
+
+QueueLoad TenantAccounts::load() const {
+  MutexLock lock(&mu_);
+  return load_;
+}
+
+TenantAccounts::Ticket& TenantAccounts::Ticket::operator=(Ticket&& other) noexcept {
+  if (this == &other) return *this;
+  Leave(load_);
+  accounts_ = std::exchange(other.accounts_, nullptr);
+  account_ = std::move(other.account_);
+  load_ = std::exchange(other.load_, {});
+  return *this;
+}
+
+void TenantAccounts::Ticket::Leave(const QueueLoad& part) {
+  if (accounts_ == nullptr) return;
+  MutexLock lock(&accounts_->mu_);
+  accounts_->load_ -= part;
+  account_->load -= part;
+  load_ -= part;
+}
+
+}  // namespace folio

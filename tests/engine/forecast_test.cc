@@ -1,0 +1,180 @@
+#include "engine/sched/forecast.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/sched/step_rates.h"
+
+namespace folio {
+namespace {
+
+constexpr double kNear = 1e-4;
+constexpr double kFar = 1e6;
+
+// Steps take 10 ms, 1 ms for each answer and 0.1 ms for each token of a prompt.
+double Taken(int64_t answers, double work) {
+  return 0.010 + 0.001 * static_cast<double>(answers) + 0.0001 * work;
+}
+
+StepRates Known() {
+  StepRates rates;
+  for (int n = 0; n < 2000; ++n) {
+    const int64_t answers = n % 7;
+    const int work = n % 5 * 30;
+    rates.Note(answers, work, Taken(answers, work));
+  }
+  return rates;
+}
+
+TEST(StepRates, TellTheWeightsFromAnswersAndPrompts) {
+  const StepRates rates = Known();
+  EXPECT_NEAR(rates.Seconds(0, 0), 0.010, kNear);
+  EXPECT_NEAR(rates.Seconds(50, 0), Taken(50, 0), 10 * kNear);
+  EXPECT_NEAR(rates.Seconds(3, 400), Taken(3, 400), 10 * kNear);
+}
+
+TEST(StepRates, SayNothingBeforeEnoughStepsHaveRun) {
+  StepRates rates;
+  EXPECT_FALSE(rates.known());
+  EXPECT_EQ(rates.Seconds(1, 100), 0);
+  for (int n = 0; n < 20; ++n) rates.Note(2, 0, 0.012);
+  EXPECT_TRUE(rates.known());
+  // Steps that are all alike do not say what a part of them takes, but what they take.
+  EXPECT_NEAR(rates.Seconds(2, 0), 0.012, 1e-6);
+}
+
+TEST(StepRates, FollowAMachineThatBecomesSlower) {
+  StepRates rates = Known();
+  for (int n = 0; n < 2000; ++n) {
+    rates.Note(n % 7, n % 5 * 30, 2 * Taken(n % 7, n % 5 * 30));
+  }
+  EXPECT_NEAR(rates.Seconds(3, 100), 2 * Taken(3, 100), 10 * kNear);
+}
+
+class ForecastTest : public testing::Test {
+ protected:
+  ForecastTest() {
+    load_.rates = Known();
+    load_.step_tokens = 100;
+    load_.prefill_share_tokens = 50;
+    load_.max_running_requests = 4;
+    load_.free_bytes = 1000;
+  }
+  static LoadItem Item(const void* tenant, double prompt_tokens, double answer_tokens) {
+    return {.tenant = tenant,
+            .rank = prompt_tokens,
+            .prompt_tokens = prompt_tokens,
+            .answer_tokens = answer_tokens};
+  }
+  void AddRunning(const void* tenant, double prompt_tokens, double answer_tokens) {
+    LoadItem item = Item(tenant, prompt_tokens, answer_tokens);
+    item.runs = true;
+    load_.items.push_back(item);
+  }
+  void AddWaiting(const void* tenant, double prompt_tokens, double answer_tokens, double turn) {
+    LoadItem item = Item(tenant, prompt_tokens, answer_tokens);
+    item.turn = turn;
+    load_.items.push_back(item);
+  }
+  Forecast Ask(const LoadItem& item) {
+    return Predict(load_, item, kFar).value_or(Forecast{-1, -1});
+  }
+
+  WorkLoad load_;
+  const int a_ = 0;
+  const int b_ = 0;
+};
+
+TEST_F(ForecastTest, SaysNothingWithoutMeasurements) {
+  load_.rates = {};
+  EXPECT_FALSE(Predict(load_, Item(&a_, 100, 1), kFar).has_value());
+}
+
+TEST_F(ForecastTest, AloneItTakesItsOwnPrompt) {
+  const Forecast forecast = Ask(Item(&a_, 500, 20));
+  EXPECT_EQ(forecast.queue_seconds, 0);
+  EXPECT_NEAR(forecast.first_token_seconds, 5 * Taken(0, 100), kNear * 5);
+}
+
+TEST_F(ForecastTest, AnswersTakeTokensAndTimeOfItsSteps) {
+  for (int n = 0; n < 3; ++n) AddRunning(&a_, 0, 1000);
+  // 97 tokens beside them, of which one prompt has 50.
+  EXPECT_NEAR(Ask(Item(&b_, 500, 20)).first_token_seconds, 10 * Taken(3, 50), 10 * kNear);
+}
+
+TEST_F(ForecastTest, ItsTenantHasItsShareOfTheSteps) {
+  AddRunning(&a_, 100'000, 10);
+  AddRunning(&a_, 100'000, 10);
+  // Half of the tokens are its own.
+  EXPECT_NEAR(Ask(Item(&b_, 500, 20)).first_token_seconds, 10 * Taken(0, 100), 10 * kNear);
+  // A third of them.
+  LoadItem light = Item(&b_, 500, 20);
+  light.weight = 0.5;
+  EXPECT_NEAR(Ask(light).first_token_seconds, 15 * Taken(0, 100), 10 * kNear);
+}
+
+TEST_F(ForecastTest, TheShortestPromptOfItsTenantComesFirst) {
+  AddRunning(&a_, 1000, 10);
+  // 50 of its own, 50 of the longer one.
+  EXPECT_NEAR(Ask(Item(&a_, 500, 20)).first_token_seconds, 10 * Taken(0, 100), 10 * kNear);
+  // Behind a shorter one that has what one prompt may have, it has the rest; then the answer of
+  // that is beside it, and at last it is alone.
+  EXPECT_NEAR(Ask(Item(&a_, 2000, 20)).first_token_seconds,
+              20 * Taken(0, 100) + 9 * Taken(1, 50) + 5.5 * Taken(0, 100), 10 * kNear);
+}
+
+// What it asks for, and as much for the other.
+TEST_F(ForecastTest, ItsStepIsNoLongerThanItNeeds) {
+  AddRunning(&a_, 100'000, 10);
+  EXPECT_NEAR(Ask(Item(&b_, 20, 20)).first_token_seconds, Taken(0, 40), kNear);
+}
+
+TEST_F(ForecastTest, TheStepThatRunsComesFirst) {
+  AddRunning(&a_, 100'000, 10);
+  AddRunning(&b_, 100'000, 10);
+  load_.in_step = true;
+  load_.step_elapsed_seconds = 0.005;
+  EXPECT_NEAR(Ask(Item(nullptr, 20, 20)).first_token_seconds, Taken(0, 100) - 0.005 + Taken(0, 60),
+              2 * kNear);
+  load_.step_elapsed_seconds = 1;  // longer than was expected
+  EXPECT_NEAR(Ask(Item(nullptr, 20, 20)).first_token_seconds, Taken(0, 60), kNear);
+}
+
+TEST_F(ForecastTest, ItWaitsForAPlaceUntilAnAnswerEnds) {
+  for (int n = 0; n < 4; ++n) AddRunning(&a_, 0, 100 + 10 * n);
+  const Forecast forecast = Ask(Item(&a_, 50, 20));
+  EXPECT_NEAR(forecast.queue_seconds, 100 * Taken(4, 0), 100 * kNear);
+  EXPECT_NEAR(forecast.first_token_seconds, 100 * Taken(4, 0) + Taken(3, 50), 100 * kNear);
+}
+
+TEST_F(ForecastTest, ItIsBehindThoseOfItsTenantThatWaitAndBeforeOthers) {
+  for (int n = 0; n < 4; ++n) AddRunning(&a_, 0, 100 * (n + 1));
+  AddWaiting(&a_, 10, 1000, 5);
+  AddWaiting(&a_, 20, 1000, 6);
+  AddWaiting(&a_, 30, 1000, 7);
+  // Of its own tenant it is the third, by its length.
+  EXPECT_NEAR(Ask(Item(&a_, 25, 10)).queue_seconds, 300 * Taken(4, 0), 0.1);
+  // Another's has a place at once.
+  EXPECT_EQ(Ask(Item(&b_, 25, 10)).queue_seconds, 0);
+}
+
+TEST_F(ForecastTest, ItWaitsForRoomInTheCache) {
+  AddRunning(&a_, 0, 100);
+  load_.items.back().needed_bytes = 600;
+  load_.free_bytes = 400;
+  LoadItem large = Item(&b_, 50, 10);
+  large.needed_bytes = 500;
+  EXPECT_NEAR(Ask(large).queue_seconds, 100 * Taken(1, 0), 100 * kNear);
+  large.needed_bytes = 400;
+  EXPECT_EQ(Ask(large).queue_seconds, 0);
+}
+
+TEST_F(ForecastTest, LooksNoFurtherThanItIsAsked) {
+  AddRunning(&a_, 0, 1e6);
+  load_.max_running_requests = 1;
+  const auto forecast = Predict(load_, Item(&a_, 50, 10), 3);
+  EXPECT_EQ(forecast->queue_seconds, 3);
+  EXPECT_EQ(forecast->first_token_seconds, 3);
+}
+
+}  // namespace
+}  // namespace folio
