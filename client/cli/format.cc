@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -51,6 +52,22 @@ std::string FormatMemory(const v1::MemoryReceipt& memory) {
   return text;
 }
 
+// What a request waited for, where that was noticeable.
+std::string FormatWait(const v1::Scheduling& scheduling) {
+  constexpr double kNoticeable = 0.1;
+  const std::pair<double, const char*> waits[] = {
+      {scheduling.turn_wait_seconds(), "its turn"},
+      {scheduling.memory_wait_seconds(), "memory"},
+      {scheduling.document_wait_seconds(), "its document"}};
+  std::string text;
+  for (const auto& [seconds, reason] : waits) {
+    if (seconds < kNoticeable) continue;
+    absl::StrAppend(&text, text.empty() ? "; waited " : ", ", FormatSeconds(seconds), " for ",
+                    reason);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string FormatSummary(const v1::Completed& completed) {
@@ -70,7 +87,7 @@ std::string FormatSummary(const v1::Completed& completed) {
         100.0 * static_cast<double>(memory.slice_hits()) / static_cast<double>(slices),
         memory.host_read_bytes() > 0 ? "on the device" : "in memory");
   }
-  return line;
+  return line + FormatWait(completed.scheduling());
 }
 
 std::string FormatEstimate(const v1::EstimateResponse& estimate) {
@@ -84,6 +101,11 @@ std::string FormatEstimate(const v1::EstimateResponse& estimate) {
       0) {
     absl::StrAppend(
         &text, "KV of the document, to be prefilled or read first: ", FormatMemory(document), "\n");
+  }
+  if (estimate.has_time_to_first_token_seconds()) {
+    absl::StrAppend(&text, "first token expected after ",
+                    FormatSeconds(estimate.time_to_first_token_seconds()), ", of which ",
+                    FormatSeconds(estimate.queue_seconds()), " in the queue\n");
   }
   switch (estimate.fit()) {
     case v1::EstimateResponse::FIT_NOW:

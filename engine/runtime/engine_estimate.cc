@@ -73,21 +73,21 @@ absl::StatusOr<Estimate> EngineImpl::EstimateRequest(GenerateSpec spec) const {
   }
   JudgeFit(needed, &estimate);
   if (estimate.fit != Estimate::Fit::kNever) {
-    SetForecast(ForecastOf(spec, checked, kMostSeconds), &estimate);
+    const WorkLoad load = thread_.GetLoad();
+    SetForecast(Predict(load, ItemOf(spec, checked, load), kMostSeconds), &estimate);
   }
   return estimate;
 }
 
-std::optional<Forecast> EngineImpl::ForecastOf(const GenerateSpec& spec, const Checked& checked,
-                                               double most_seconds) const {
-  const WorkLoad load = thread_.GetLoad();
+LoadItem EngineImpl::ItemOf(const GenerateSpec& spec, const Checked& checked,
+                            const WorkLoad& load) const {
   const int64_t prompt_tokens = checked.total_tokens - spec.stop.max_new_tokens;
   const AttentionPlan plan = PlanFor(spec.attention, model_->attention, prompt_tokens);
   LoadItem item = ItemOf(plan, prompt_tokens - checked.prefill_tokens, prompt_tokens,
                          {spec.tenant, spec.priority}, load);
   item.needed_bytes = checked.needed_bytes;
   item.answer_tokens = load.answer_part * spec.stop.max_new_tokens;
-  return Predict(load, item, most_seconds);
+  return item;
 }
 
 LoadItem EngineImpl::ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end,
@@ -115,8 +115,11 @@ absl::Status EngineImpl::CheckDeadline(const GenerateSpec& spec, const Checked& 
   if (!spec.deadline.has_value()) return absl::OkStatus();
   const std::chrono::duration<double> left = *spec.deadline - std::chrono::steady_clock::now();
   if (left.count() <= 0) return absl::OkStatus();  // it ends at once
+  const WorkLoad load = thread_.GetLoad();
+  const LoadItem item = ItemOf(spec, checked, load);
+  if (AtMost(load, item) < left.count()) return absl::OkStatus();
   const double most = kMargin * left.count();
-  const std::optional<Forecast> forecast = ForecastOf(spec, checked, most);
+  const std::optional<Forecast> forecast = Predict(load, item, most);
   if (!forecast.has_value() || forecast->first_token_seconds < most) return absl::OkStatus();
   absl::Status status = absl::FailedPreconditionError(
       absl::StrCat("the deadline is in ", left.count(), " s, the first token is expected in ", most,

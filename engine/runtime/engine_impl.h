@@ -144,9 +144,8 @@ class EngineImpl final : public Engine {
   };
   // Resolves its attention. Errors: those of Submit.
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
-  // When it would run, looking so many seconds ahead.
-  std::optional<Forecast> ForecastOf(const GenerateSpec& spec, const Checked& checked,
-                                     double most_seconds) const;
+  // A request as a forecast sees it.
+  LoadItem ItemOf(const GenerateSpec& spec, const Checked& checked, const WorkLoad& load) const;
   // Tokens [begin, end) of a prompt under a plan.
   LoadItem ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end, const Payer& payer,
                   const WorkLoad& load) const;

@@ -36,6 +36,8 @@ class EngineThread {
   bool TakeCommands(bool idle, EngineCommands* commands);
   void Apply(EngineCommands* commands);
   void Publish(bool busy);
+  // Of next_load_, if it is time; false: it is not, or there was no memory.
+  bool DescribeLoad();
 
   EngineLoop* const loop_;
   KvStore* const store_;
@@ -47,7 +49,9 @@ class EngineThread {
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   SteadyTime published_ FOLIO_GUARDED_BY(mu_) = {};
   WorkLoad load_ FOLIO_GUARDED_BY(mu_);
-  WorkLoad next_load_;  // its own thread's; has the memory of the one before
+  // Its own thread's; has the memory of the one before.
+  WorkLoad next_load_;
+  SteadyTime describes_again_ = {};
 
   std::thread thread_;
 };

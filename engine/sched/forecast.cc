@@ -209,6 +209,21 @@ class Course {
 
 }  // namespace
 
+double AtMost(const WorkLoad& load, const LoadItem& item) {
+  const int64_t answers = load.max_running_requests;
+  const double beside = load.rates.Seconds(static_cast<double>(answers), 0);
+  const auto tokens = static_cast<double>(std::max<int64_t>(
+      1,
+      std::min<int64_t>(load.prefill_share_tokens, load.pacer.UsualPromptTokens(answers, beside))));
+  const auto seconds = [&](const LoadItem& one) {
+    const double step = load.rates.Seconds(static_cast<double>(answers), tokens * one.token_work);
+    return (one.prompt_tokens / tokens + 1) * step + one.answer_tokens * load.rates.Seconds(1, 0);
+  };
+  double all = seconds(item);
+  for (const LoadItem& one : load.items) all += seconds(one);
+  return all;
+}
+
 std::optional<Forecast> Predict(const WorkLoad& load, LoadItem item, double most_seconds) {
   if (!load.rates.known()) return std::nullopt;
   return Course(load).Run(std::move(item), most_seconds);

@@ -49,6 +49,9 @@ struct Forecast {
   double first_token_seconds = 0;  // until its prompt is in the cache
 };
 
+// More than Predict can say, at little cost: as if all that is there were done one after the other.
+double AtMost(const WorkLoad& load, const LoadItem& item);
+
 // When an item that comes now would have its first token, if nothing else comes: the work that is
 // there goes on as FairShare shares it out, from one end of a prompt or answer to the next, without
 // its rounding. No more than `most_seconds` are looked ahead: it says that then. nullopt: too few

@@ -85,7 +85,8 @@ TenantAccounts::Ticket& TenantAccounts::Ticket::operator=(Ticket&& other) noexce
 }
 
 void TenantAccounts::Ticket::Leave(const QueueLoad& part) {
-  if (accounts_ == nullptr) return;
+  const bool has_any = part.requests > 0 || part.prefill_tokens > 0 || part.kv_bytes > 0;
+  if (accounts_ == nullptr || !has_any) return;
   MutexLock lock(&accounts_->mu_);
   accounts_->load_ -= part;
   account_->load -= part;

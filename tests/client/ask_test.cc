@@ -42,6 +42,21 @@ TEST(Ask, PrintsTheAnswerAndASummary) {
   EXPECT_EQ(server.requests()[0].prompt(), "hello there");
 }
 
+TEST(Ask, SaysWhatItWaitedForIfThatWasNoticeable) {
+  FakeServer server;
+  server.on_generate = [](const auto& request) {
+    Script script = AnswerScript(request, "good day");
+    folio::v1::Scheduling* scheduling =
+        script.events.back().mutable_completed()->mutable_scheduling();
+    scheduling->set_turn_wait_seconds(1.5);
+    scheduling->set_memory_wait_seconds(0.01);
+    scheduling->set_document_wait_seconds(2);
+    return script;
+  };
+  const CliRun run = RunFolio(server, {"ask", "--question", "hello there"});
+  EXPECT_THAT(run.err, HasSubstr("3.0 MiB; waited 1.50 s for its turn, 2.00 s for its document\n"));
+}
+
 TEST(Ask, ReadsTheQuestionFromStdin) {
   FakeServer server;
   const CliRun run = RunFolio(server, {"ask", "--question", "-"}, "from a pipe");

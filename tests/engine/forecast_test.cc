@@ -168,6 +168,16 @@ TEST_F(ForecastTest, ItWaitsForRoomInTheCache) {
   EXPECT_EQ(Ask(large).queue_seconds, 0);
 }
 
+TEST_F(ForecastTest, NothingTakesLongerThanEverythingInARow) {
+  for (int n = 0; n < 4; ++n) AddRunning(&a_, 100 * n, 100);
+  for (int n = 0; n < 20; ++n) AddWaiting(n % 2 == 0 ? &a_ : &b_, 300, 50, 5 + n);
+  const LoadItem item = Item(&a_, 5000, 10);
+  EXPECT_GT(AtMost(load_, item), Ask(item).first_token_seconds);
+  EXPECT_LT(AtMost(load_, item), 100);
+  load_.rates = {};
+  EXPECT_EQ(AtMost(load_, item), 0);
+}
+
 TEST_F(ForecastTest, LooksNoFurtherThanItIsAsked) {
   AddRunning(&a_, 0, 1e6);
   load_.max_running_requests = 1;

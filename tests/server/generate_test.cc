@@ -37,6 +37,21 @@ TEST(Generate, EventsComeInOrderAndAreNumberedDensely) {
   EXPECT_TRUE(call.Finish().ok());
 }
 
+TEST(Generate, AnAddressIsATenantAndARequestHasAPriority) {
+  TestServer server;
+  v1::GenerateRequest request = Ask("hello");
+  request.set_priority(-7);
+  Generate first(server.channel(), request);
+  const GenerateSpec spec = server.engine().WaitForRequest(1);
+  EXPECT_EQ(spec.priority, -7);
+  ASSERT_NE(spec.tenant, nullptr);
+  Generate second(server.channel(), Ask("hello"));
+  EXPECT_EQ(server.engine().WaitForRequest(2).tenant->name, spec.tenant->name);
+  for (const RequestId id : {1, 2}) server.engine().Emit(Completed(1), id);
+  EXPECT_TRUE(first.Finish().ok());
+  EXPECT_TRUE(second.Finish().ok());
+}
+
 TEST(Generate, ThePromptComesAsLogprobsOrAsAnEcho) {
   TestServer server;
   Generate call(server.channel(), Ask("hello"));

@@ -48,5 +48,28 @@ TEST(Attention, GoesThereAndBackWithTheNamesOfItsChoices) {
   EXPECT_EQ(back.position, position);
 }
 
+TEST(Completed, SaysHowTheRequestCameToRun) {
+  CompletedEvent completed;
+  completed.scheduling = {.turn_seconds = 1.5,
+                          .memory_seconds = 2.5,
+                          .document_seconds = 3.5,
+                          .num_steps = 7,
+                          .mean_step_requests = 4.5,
+                          .step_token_share = 0.25,
+                          .times_preempted = 2,
+                          .times_restarted = 1};
+  v1::GenerateEvent event;
+  ToProto(completed, &event);
+  const v1::Scheduling& out = event.completed().scheduling();
+  EXPECT_EQ(out.turn_wait_seconds(), 1.5);
+  EXPECT_EQ(out.memory_wait_seconds(), 2.5);
+  EXPECT_EQ(out.document_wait_seconds(), 3.5);
+  EXPECT_EQ(out.steps(), 7u);
+  EXPECT_EQ(out.mean_step_requests(), 4.5);
+  EXPECT_EQ(out.step_token_share(), 0.25);
+  EXPECT_EQ(out.times_preempted(), 2u);
+  EXPECT_EQ(out.times_restarted(), 1u);
+}
+
 }  // namespace
 }  // namespace folio::server

@@ -170,6 +170,8 @@ INSTANTIATE_TEST_SUITE_P(
                      r->mutable_stopping()->set_min_new_tokens(6);
                    },
                    "stopping.min_new_tokens"},
+        BadRequest{"LowPriority", [](Request* r) { r->set_priority(-101); }, "priority"},
+        BadRequest{"HighPriority", [](Request* r) { r->set_priority(101); }, "priority"},
         BadRequest{"NoNewTokens", [](Request* r) { r->mutable_stopping()->set_max_new_tokens(0); },
                    "stopping.max_new_tokens"},
         BadRequest{"TooManyNewTokens",
