@@ -2,12 +2,13 @@
 
 #include <grpc/support/log.h>
 #include <grpcpp/create_channel.h>
-#include <grpcpp/security/credentials.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "client/credentials.h"
 
 namespace folio::client {
 namespace {
@@ -40,8 +41,15 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions&
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetServiceConfigJSON(kServiceConfig);
+  const auto credentials = ChannelCredentialsOf(options.credentials);
+  if (!credentials.ok()) return credentials.status();
+  if (const std::string& token = options.credentials.token_file;
+      !token.empty() && !std::ifstream(token)) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot read ", token));
+  }
   const std::shared_ptr<grpc::Channel> channel =
-      grpc::CreateCustomChannel(options.target, grpc::InsecureChannelCredentials(), arguments);
+      grpc::experimental::CreateCustomChannelWithInterceptors(
+          options.target, *credentials, arguments, TokenInterceptors(options.credentials));
   const absl::Time deadline = absl::Now() + options.timeout;
   // Short waits, because a wait for the connection cannot be cancelled.
   while (true) {

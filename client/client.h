@@ -35,12 +35,27 @@ class Channel;
 
 namespace folio::client {
 
+// How a client shows who it is, and knows the server. Nothing set: a plaintext connection, without
+// a token.
+struct Credentials {
+  // TLS, with the roots of a PEM file, or those of the system.
+  bool tls = false;
+  std::string ca_file;
+  // PEM files of a certificate to show; both or none.
+  std::string cert_file;
+  std::string key_file;
+  // A file that holds a bearer token, white space around it ignored. Read for every call, so that
+  // it may be replaced.
+  std::string token_file;
+};
+
 struct ConnectOptions {
   // host:port, or any other gRPC target; several servers: dns:///name:port,
   // ipv4:host:port,host:port.
   std::string target = "localhost:50051";
   absl::Duration timeout = absl::Seconds(5);
   CancelToken cancel = {};
+  Credentials credentials = {};
 };
 
 struct CallOptions {

@@ -24,7 +24,8 @@ int Fail(const absl::Status& status, ExitCode code) {
 }
 
 int Run(const folio::loadtest::Options& options) {
-  const auto channel = folio::client::OpenChannel({.target = options.server});
+  const auto channel =
+      folio::client::OpenChannel({.target = options.server, .credentials = options.credentials});
   if (!channel.ok()) return Fail(channel.status(), kExitImpossible);
   const auto result = folio::loadtest::RunLoadTest(*channel, options);
   if (!result.ok()) return Fail(result.status(), kExitImpossible);

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/credential_flags.h"
 #include "client/strategy.h"
 
 namespace folio::loadtest {
@@ -178,6 +179,7 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_option("--server", options.server, "host:port of the server")
       ->envname("FOLIO_SERVER")
       ->capture_default_str();
+  client::AddCredentialFlags(&app, &options.credentials);
   AddLoadOptions(app, options);
   AddRequestOptions(app, options);
   AddCheckOptions(app, options);

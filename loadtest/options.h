@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/client.h"
 
 namespace folio::loadtest {
 
@@ -26,6 +27,7 @@ struct Goodput {
 
 struct Options {
   std::string server = "localhost:50051";
+  client::Credentials credentials;
   // Open loop if set, else closed loop with `concurrency` requests at a time.
   std::optional<double> rate;
   double burstiness = 1.0;

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
-#include "server/client_of.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
 #include "server/sampling_mapping.h"
@@ -66,15 +65,16 @@ class AnswerCall<Wire>::Target final : public PumpTarget {
 
 template <typename Wire>
 AnswerCall<Wire>* AnswerCall<Wire>::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                                          const Incoming<Request>* incoming) {
-  std::shared_ptr<AnswerCall> call(new AnswerCall(context, rpc, incoming));
+                                          Caller caller, const Incoming<Request>* incoming) {
+  std::shared_ptr<AnswerCall> call(new AnswerCall(context, rpc, std::move(caller), incoming));
   const auto cancel = [weak = std::weak_ptr(call)](const absl::Status& status) {
     const auto running = weak.lock();
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndEarly(status); });
   };
-  call->listed_ = context->calls.Add(
-      {Wire::kName, call->client_, "", call->arrived_, context->TraceOf(*rpc)}, cancel);
+  call->listed_ = context->calls.Add({Wire::kName, call->caller_.address, call->caller_.owner,
+                                      call->arrived_, context->TraceOf(*rpc)},
+                                     cancel);
   call->listed_->SetRequestId(call->request_id_);
   call->self_ = call;
   context->streams.Add();
@@ -85,11 +85,11 @@ AnswerCall<Wire>* AnswerCall<Wire>::Start(ServiceContext* context, grpc::Callbac
 
 template <typename Wire>
 AnswerCall<Wire>::AnswerCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                             const Incoming<Request>* incoming)
+                             Caller caller, const Incoming<Request>* incoming)
     : context_(context),
       rpc_(rpc),
       incoming_(incoming),
-      client_(ClientOf(rpc->peer())),
+      caller_(std::move(caller)),
       deadline_(DeadlineOf(*rpc)),
       arrived_(context->clock()),
       writes_({.write =
@@ -123,7 +123,8 @@ void AnswerCall<Wire>::Note(const Request& request) {
 template <typename Wire>
 void AnswerCall<Wire>::Begin() {
   if (incoming_->is_read()) Note(incoming_->message());
-  if (grpc::Status refused = context_->BeginPreparation(client_, &preparing_); !refused.ok()) {
+  if (grpc::Status refused = context_->BeginPreparation(caller_.tenant->name, &preparing_);
+      !refused.ok()) {
     return writes_.Finish(std::move(refused));
   }
   const int64_t bytes = MemoryFor<Wire>(*incoming_, context_->engine()->tokenizer());
@@ -138,7 +139,7 @@ void AnswerCall<Wire>::Begin() {
       incoming_->is_read() && Wire::Shared(incoming_->message()).has_constraint();
   const PromptPool::Lane lane =
       is_constrained ? PromptPool::Lane::kLong : PromptPool::LaneFor(incoming_->bytes());
-  context_->pool.Post(lane, client_,
+  context_->pool.Post(lane, caller_.tenant->name,
                       {[call] { call->Prepare(); },
                        [call](const absl::Status& status) { call->OnPrepareFailed(status); }});
 }
@@ -197,8 +198,9 @@ grpc::Status AnswerCall<Wire>::ReadQuestions(std::vector<GenerateQuestion>* ques
   for (size_t i = 0; i < answers_.size(); ++i) {
     const int index = static_cast<int>(i);
     answers_[i].place = Wire::PlaceOf(request, index);
-    grpc::Status bad = ReadGenerateRequest(Wire::Of(request, index, &made), *context_->engine(),
-                                           context_->options, interrupt, &(*questions)[i]);
+    grpc::Status bad =
+        ReadGenerateRequest(Wire::Of(request, index, &made), *context_->engine(), context_->options,
+                            caller_.owner, interrupt, &(*questions)[i]);
     if (!bad.ok()) return Wire::About(answers_[i].place, std::move(bad));
   }
   return grpc::Status::OK;
@@ -229,7 +231,7 @@ template <typename Wire>
 grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index) {
   GenerateSpec& spec = question.spec;
   Answer& answer = answers_[index];
-  spec.tenant = AddressTenant(client_);
+  spec.tenant = caller_.tenant;
   if (deadline_ != std::chrono::system_clock::time_point::max()) {
     spec.deadline = std::chrono::steady_clock::now() +
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(

@@ -10,6 +10,7 @@
 #include "engine/base/mutex.h"
 #include "folio/v1/inference.pb.h"
 #include "server/answer_wire.h"
+#include "server/auth/caller.h"
 #include "server/call_end.h"
 #include "server/call_registry.h"
 #include "server/document_upload.h"
@@ -40,7 +41,7 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
   using Request = typename Wire::Request;
 
   // Starts the call and returns its reactor. `context` outlives it; `rpc` and `request` are gRPC's.
-  static AnswerCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
+  static AnswerCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller,
                            const Incoming<Request>* request);
 
   // PumpTarget. Events come for single answers.
@@ -63,7 +64,7 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
   };
   class Target;
 
-  AnswerCall(ServiceContext* context, grpc::CallbackServerContext* rpc,
+  AnswerCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller,
              const Incoming<Request>* incoming);
 
   // Reactions, on gRPC threads.
@@ -113,7 +114,7 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
   ServiceContext* const context_;
   grpc::CallbackServerContext* const rpc_;   // valid until OnDone
   const Incoming<Request>* const incoming_;  // valid while preparing
-  const std::string client_;
+  const Caller caller_;
   const std::chrono::system_clock::time_point deadline_;
   const SteadyTime arrived_;
   // Written while preparing, read afterwards.

@@ -1,7 +1,10 @@
 #include "server/client_of.h"
 
+#include <unistd.h>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace folio::server {
@@ -31,6 +34,21 @@ std::string ClientOf(const std::string& peer) {
     address.erase(0, scheme + 1);
   }
   return address.substr(0, address.rfind(':'));
+}
+
+std::optional<uint64_t> ConnectionOf(const std::string& peer) {
+  const std::string decoded = Decoded(peer);
+  const size_t mark = decoded.rfind('#');
+  const size_t dot = decoded.rfind('.');
+  if (mark == std::string::npos || dot == std::string::npos || dot < mark) return std::nullopt;
+  uint64_t process = 0;
+  uint64_t connection = 0;
+  if (!absl::SimpleAtoi(decoded.substr(mark + 1, dot - mark - 1), &process) ||
+      !absl::SimpleAtoi(decoded.substr(dot + 1), &connection) ||
+      process != static_cast<uint64_t>(::getpid())) {
+    return std::nullopt;
+  }
+  return connection;
 }
 
 TenantPtr AddressTenant(const std::string& client) {

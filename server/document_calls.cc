@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/mutex.h"
+#include "engine/types/document_name.h"
 #include "server/document_attributes.h"
 #include "server/polled_call.h"
 #include "server/request_mapping.h"
@@ -19,18 +20,48 @@ namespace {
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 1000;
 
+// What the engine calls a document of the caller.
+std::string IdOf(const UnaryCall& call, const std::string& name) {
+  return DocumentIdOf(call.caller().owner, name);
+}
+
 grpc::Status BadId() { return BadField("document_id", kDocumentIdRule); }
 
-// Up to `count` documents with the labels and with ids after `after`.
-std::vector<DocumentInfo> ListWith(const Labels& labels, const Engine& engine, std::string after,
-                                   size_t count) {
+// Whose documents are listed.
+struct Scope {
+  std::string owner;
+  bool all = false;
+
+  bool Has(const DocumentInfo& document) const {
+    return all || DocumentOwner(document.handle.id) == owner;
+  }
+  // Documents of one owner follow each other; those of none do not.
+  bool EndsBefore(const DocumentInfo& document) const { return !owner.empty() && !Has(document); }
+  // What comes before its documents after `token`.
+  std::string After(const std::string& token) const {
+    return all ? token : DocumentIdOf(owner, token);
+  }
+  std::string TokenOf(const DocumentInfo& document) const {
+    return all ? document.handle.id : std::string(DocumentName(document.handle.id));
+  }
+  bool IsToken(const std::string& token) const {
+    const std::string_view name = all ? DocumentName(token) : std::string_view(token);
+    return IsValidDocumentId(std::string(name));
+  }
+};
+
+// Up to `count` documents of the scope with the labels, after the page that ended with `token`.
+std::vector<DocumentInfo> ListWith(const Labels& labels, const Engine& engine, const Scope& scope,
+                                   const std::string& token, size_t count) {
   std::vector<DocumentInfo> found;
+  std::string after = scope.After(token);
   for (;;) {
     std::vector<DocumentInfo> page = engine.ListDocuments(after, count);
-    const bool last = page.size() < count;
+    const bool last = page.size() < count || scope.EndsBefore(page.back());
     if (!last) after = page.back().handle.id;
     for (DocumentInfo& document : page) {
-      if (HasLabels(document.attributes, labels)) found.push_back(std::move(document));
+      if (!scope.Has(document) || !HasLabels(document.attributes, labels)) continue;
+      found.push_back(std::move(document));
       if (found.size() == count) return found;
     }
     if (last) return found;
@@ -67,8 +98,8 @@ grpc::Status Answer(const Engine& engine, const DocumentHandle& handle, v1::Docu
 grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* call,
                                          const v1::GetDocumentRequest& request,
                                          v1::Document* response) {
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
+  if (!IsValidDocumentId(request.document_id())) return call->End(BadId());
+  const std::string id = IdOf(*call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   ToProto(*document, response);
@@ -83,24 +114,35 @@ grpc::ServerUnaryReactor* RunListDocuments(ServiceContext* context, UnaryCall* c
     bad.push_back(
         {"page_size", absl::StrCat("is ", request.page_size(), ", the limit is ", kMaxPage)});
   }
+  const Caller& caller = call->caller();
+  if (request.all_tenants() && !caller.is_admin) {
+    return call->End(ToGrpcStatus(absl::PermissionDeniedError("all_tenants is for administrators"),
+                                  {"NOT_ADMIN", {}, {}}));
+  }
+  const Scope scope{caller.owner, request.all_tenants()};
   // A page token is the last id of the page before.
-  if (!request.page_token().empty() && !IsValidDocumentId(request.page_token())) {
+  if (!request.page_token().empty() && !scope.IsToken(request.page_token())) {
     bad.push_back({"page_token", "is not one that ListDocuments returned"});
   }
   CheckLabels(request.labels(), "labels", &bad);
   if (!bad.empty()) return call->End(BadFields(bad));
   const uint32_t size = request.page_size() == 0 ? kDefaultPage : request.page_size();
-  const auto page = ListWith(request.labels(), *context->engine(), request.page_token(), size + 1);
-  for (size_t i = 0; i < page.size() && i < size; ++i) ToProto(page[i], response->add_documents());
-  if (page.size() > size) response->set_next_page_token(page[size - 1].handle.id);
+  const auto page =
+      ListWith(request.labels(), *context->engine(), scope, request.page_token(), size + 1);
+  for (size_t i = 0; i < page.size() && i < size; ++i) {
+    v1::Document* const document = response->add_documents();
+    ToProto(page[i], document);
+    if (caller.is_admin) document->set_tenant(std::string(DocumentOwner(page[i].handle.id)));
+  }
+  if (page.size() > size) response->set_next_page_token(scope.TokenOf(page[size - 1]));
   return call->End(grpc::Status::OK);
 }
 
 grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* call,
                                             const v1::DeleteDocumentRequest& request,
                                             v1::DeleteDocumentResponse*) {
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
+  if (!IsValidDocumentId(request.document_id())) return call->End(BadId());
+  const std::string id = IdOf(*call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   // Deleted meanwhile: gone as well.
@@ -111,8 +153,8 @@ grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* 
 grpc::ServerUnaryReactor* RunSaveDocument(ServiceContext* context, UnaryCall* call,
                                           const v1::SaveDocumentRequest& request,
                                           v1::Document* response) {
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) return call->End(BadId());
+  if (!IsValidDocumentId(request.document_id())) return call->End(BadId());
+  const std::string id = IdOf(*call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   const DocumentHandle handle = document->handle;
@@ -134,11 +176,11 @@ grpc::ServerUnaryReactor* RunUpdateDocument(ServiceContext* context, UnaryCall* 
                                             const v1::UpdateDocumentRequest& request,
                                             v1::Document* response) {
   FieldViolations bad;
-  const std::string& id = request.document_id();
-  if (!IsValidDocumentId(id)) bad.push_back({"document_id", kDocumentIdRule});
+  if (!IsValidDocumentId(request.document_id())) bad.push_back({"document_id", kDocumentIdRule});
   CheckTtl(request.ttl(), "ttl", &bad);
   CheckLabels(request.set_labels(), "set_labels", &bad);
   if (!bad.empty()) return call->End(BadFields(bad));
+  const std::string id = IdOf(*call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   const DocumentHandle handle = document->handle;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"
+#include "engine/types/document_name.h"
 #include "server/document_upload.h"
 
 namespace folio::server {
@@ -51,8 +52,8 @@ void DeleteExpiredUploads(Engine* engine, SteadyTime now) {
     // It is the server that reads no more of it while there is no room.
     if (document.short_of_room || now < upload->expires_at()) return;
     Delete(engine, document.handle,
-           absl::StrCat("the upload of document ", Quoted(document.handle.id), " had no byte for ",
-                        upload->patience().count(), " s and was deleted"));
+           absl::StrCat("the upload of document ", Quoted(DocumentName(document.handle.id)),
+                        " had no byte for ", upload->patience().count(), " s and was deleted"));
   });
 }
 
@@ -66,7 +67,7 @@ bool DeleteOldestEmptyUpload(Engine* engine) {
   });
   if (!oldest.has_value()) return false;
   Delete(engine, oldest->handle,
-         absl::StrCat("document ", Quoted(oldest->handle.id),
+         absl::StrCat("document ", Quoted(DocumentName(oldest->handle.id)),
                       " gave its place to another one: no byte of it had come"));
   return true;
 }

@@ -247,6 +247,12 @@ class EdgeGauges final : public prometheus::Collectable {
     for (const auto& [reason, count] : edge_->closed()) {
       Add(&families.back(), static_cast<double>(count), {{"reason", reason}});
     }
+    if (const int64_t expires = edge_->certificate_expires_unix_seconds(); expires > 0) {
+      families.push_back(Family("folio_tls_certificate_expires_timestamp_seconds",
+                                "When the certificate in use ends, in Unix time.",
+                                MetricType::Gauge));
+      Add(&families.back(), static_cast<double>(expires));
+    }
     return families;
   }
 

@@ -67,7 +67,7 @@ grpc::ServerUnaryReactor* RunEstimate(ServiceContext* context, UnaryCall* call,
                                       const v1::EstimateRequest& request,
                                       v1::EstimateResponse* response) {
   if (request.has_document())
-    return call->End(EstimateOf(request.document(), *context, call->tenant(), response));
+    return call->End(EstimateOf(request.document(), *context, call->caller().tenant, response));
   if (!request.has_request()) {
     return call->End(BadField("subject", "one of request or document must be set"));
   }
@@ -75,11 +75,11 @@ grpc::ServerUnaryReactor* RunEstimate(ServiceContext* context, UnaryCall* call,
     GenerateQuestion question;
     const auto interrupt = [&running] { return running.CheckWanted(); };
     grpc::Status read = ReadGenerateRequest(request.request(), *context->engine(), context->options,
-                                            interrupt, &question);
+                                            running.caller().owner, interrupt, &question);
     const absl::Status wanted = running.CheckWanted();
     if (!wanted.ok()) return ToGrpcStatus(wanted);
     if (!read.ok()) return read;
-    question.spec.tenant = running.tenant();
+    question.spec.tenant = running.caller().tenant;
     return Answer(*context, context->engine()->EstimateRequest(std::move(question.spec)), response);
   };
   return call->EndOnPool(request.ByteSizeLong(),

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/quoted.h"
 #include "engine/runtime/admission.h"
+#include "engine/types/document_name.h"
 #include "server/bad_words.h"
 #include "server/constraint.h"
 #include "server/document_upload.h"
@@ -139,11 +140,12 @@ grpc::Status CheckFormat(const v1::GenerateRequest& request, const EngineInfo& i
     return BadFields(bad);
   }
   if (IsOfFormat(DocumentUpload::Of(*document)->prompt_format, *chat)) return grpc::Status::OK;
-  return ToGrpcStatus(absl::FailedPreconditionError(absl::StrCat(
-      "document ", Quoted(document->handle.id), " was uploaded in another chat format than ",
-      *chat == nullptr ? "this server has, which is none"
-                       : absl::StrCat((*chat)->format().name, " of this server"),
-      "; upload it again, or ask with token ids")));
+  return ToGrpcStatus(absl::FailedPreconditionError(
+      absl::StrCat("document ", Quoted(DocumentName(document->handle.id)),
+                   " was uploaded in another chat format than ",
+                   *chat == nullptr ? "this server has, which is none"
+                                    : absl::StrCat((*chat)->format().name, " of this server"),
+                   "; upload it again, or ask with token ids")));
 }
 
 absl::StatusOr<std::vector<int32_t>> EncodeChat(const v1::GenerateRequest& request,
@@ -225,8 +227,8 @@ int64_t MemoryToRead(const v1::GenerateRequest& request, const Tokenizer& tokeni
 }
 
 grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
-                                 const ServerOptions& options, const Interrupt& interrupt,
-                                 GenerateQuestion* question) {
+                                 const ServerOptions& options, const std::string& owner,
+                                 const Interrupt& interrupt, GenerateQuestion* question) {
   GenerateSpec& spec = question->spec;
   grpc::Status status = CheckFields(request, engine, options, &spec);
   if (!status.ok()) return status;
@@ -234,8 +236,8 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
                                               interrupt, &spec.sampling.bad_words);
   if (!words.ok()) return BadField("sampling.bad_words", std::string(words.message()));
   if (request.has_document()) {
-    status =
-        FindDocument(request.document().document_id(), request.has_adapter(), engine, question);
+    status = FindDocument(DocumentIdOf(owner, request.document().document_id()),
+                          request.has_adapter(), engine, question);
     if (!status.ok()) return status;
   }
   status = Tokenise(request, engine, interrupt, question);

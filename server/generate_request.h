@@ -29,11 +29,12 @@ struct GenerateQuestion {
 // Of a request until its tokens are known: the message, and what makes them of it.
 int64_t MemoryToRead(const v1::GenerateRequest& request, const Tokenizer& tokenizer);
 
-// Reads and tokenises a request, and finds its document: may take seconds. Errors: INVALID_ARGUMENT
+// Reads and tokenises a request, and finds its document among those of `owner` (Caller): may take
+// seconds. Errors: INVALID_ARGUMENT
 // with all fields that are wrong; NOT_FOUND and FAILED_PRECONDITION of the document; any once
 // `interrupt` has ended it.
 grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engine& engine,
-                                 const ServerOptions& options, const Interrupt& interrupt,
-                                 GenerateQuestion* question);
+                                 const ServerOptions& options, const std::string& owner,
+                                 const Interrupt& interrupt, GenerateQuestion* question);
 
 }  // namespace folio::server

@@ -27,6 +27,7 @@ grpc::internal::MethodHandler* UnaryMethod(ServiceContext* context, const char* 
       [context, name, run](grpc::CallbackServerContext* rpc, const Incoming<Request>* request,
                            Response* response) {
         return UnaryCall::Start(context, rpc, name, [&](UnaryCall* call) {
+          if (!call->is_authenticated()) return call->End(call->refusal());
           if (grpc::Status loaded = context->CheckLoaded(); !loaded.ok()) return call->End(loaded);
           if (grpc::Status bad = request->Read(); !bad.ok()) return call->End(bad);
           return run(context, call, request->message(), response);
@@ -36,21 +37,31 @@ grpc::internal::MethodHandler* UnaryMethod(ServiceContext* context, const char* 
 
 // One request, a stream of answers.
 template <typename Call, typename Request, typename Response>
-grpc::internal::MethodHandler* ServerStreamingMethod(ServiceContext* context) {
+grpc::internal::MethodHandler* ServerStreamingMethod(ServiceContext* context, const char* name) {
   return new grpc::internal::CallbackServerStreamingHandler<Incoming<Request>, Response>(
-      [context](grpc::CallbackServerContext* rpc, const Incoming<Request>* request) {
-        return BeginCall<grpc::ServerWriteReactor<Response>>(
-            [&] { return Call::Start(context, rpc, request); });
+      [context, name](grpc::CallbackServerContext* rpc, const Incoming<Request>* request) {
+        using Reactor = grpc::ServerWriteReactor<Response>;
+        return BeginCall<Reactor>([&]() -> Reactor* {
+          Caller caller;
+          grpc::Status refused = context->Authenticate(name, *rpc, &caller);
+          if (!refused.ok()) return new EndedCall<Reactor>(std::move(refused));
+          return Call::Start(context, rpc, std::move(caller), request);
+        });
       });
 }
 
 // Streams in both directions.
 template <typename Call, typename Request, typename Response>
-grpc::internal::MethodHandler* BidiMethod(ServiceContext* context) {
+grpc::internal::MethodHandler* BidiMethod(ServiceContext* context, const char* name) {
   return new grpc::internal::CallbackBidiHandler<Incoming<Request>, Response>(
-      [context](grpc::CallbackServerContext* rpc) {
-        return BeginCall<grpc::ServerBidiReactor<Incoming<Request>, Response>>(
-            [&] { return Call::Start(context, rpc); });
+      [context, name](grpc::CallbackServerContext* rpc) {
+        using Reactor = grpc::ServerBidiReactor<Incoming<Request>, Response>;
+        return BeginCall<Reactor>([&]() -> Reactor* {
+          Caller caller;
+          grpc::Status refused = context->Authenticate(name, *rpc, &caller);
+          if (!refused.ok()) return new EndedCall<Reactor>(std::move(refused));
+          return Call::Start(context, rpc, std::move(caller));
+        });
       });
 }
 

@@ -43,6 +43,8 @@ void ToProto(const RunningCall& call, const RunningCall::Subject& subject, Stead
   info->set_completion_tokens(static_cast<uint64_t>(tokens.completion));
 }
 
+Viewer ViewerOf(const UnaryCall& call) { return {call.caller().owner, call.caller().is_admin}; }
+
 }  // namespace
 
 grpc::ServerUnaryReactor* RunListRequests(ServiceContext* context, UnaryCall* call,
@@ -55,7 +57,7 @@ grpc::ServerUnaryReactor* RunListRequests(ServiceContext* context, UnaryCall* ca
   }
   const SteadyTime now = context->clock();
   const size_t total =
-      context->calls.List(Viewer(), asked == 0 ? kDefaultRequests : asked,
+      context->calls.List(ViewerOf(*call), asked == 0 ? kDefaultRequests : asked,
                           [&](const RunningCall& running, const RunningCall::Subject& subject) {
                             ToProto(running, subject, now, response->add_requests());
                           });
@@ -73,7 +75,7 @@ grpc::ServerUnaryReactor* RunCancelRequest(ServiceContext* context, UnaryCall* c
     return call->End(BadField("request_id", wrong));
   }
   const size_t cancelled = context->calls.Cancel(
-      Viewer(), id, absl::CancelledError("an operator cancelled the request"));
+      ViewerOf(*call), id, absl::CancelledError("an operator cancelled the request"));
   if (cancelled == 0) {
     return call->End(ToGrpcStatus(absl::NotFoundError(absl::StrCat("no request ", Quoted(id))),
                                   {"REQUEST_NOT_FOUND", {{"request_id", id}}, {}}));

@@ -140,6 +140,20 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
                 "(do_sample false: temperature 0; top_k 50); otherwise greedy");
   app->add_option("--listen", options->listen, "gRPC address; port 0: any free port")
       ->check(kAddress);
+  CLI::Option* const cert =
+      app->add_option("--tls-cert", options->tls.cert,
+                      "PEM file of the server's certificate and those between it and its root: the "
+                      "gRPC port speaks TLS. The files of --tls-* are read again when they change");
+  CLI::Option* const key =
+      app->add_option("--tls-key", options->tls.key, "PEM file of its private key");
+  cert->needs(key);
+  key->needs(cert);
+  app->add_option("--tls-client-ca", options->tls.client_ca,
+                  "PEM file of roots: every client shows a certificate that descends from one")
+      ->needs(cert);
+  app->add_option("--tenants", options->tenants,
+                  "JSON file of who may call, read again when it changes; see docs/tenants.md. "
+                  "Without it everybody may do everything");
   app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off")
       ->check(CLI::IsMember({"off"}) | kAddress);
   app->add_option(

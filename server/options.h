@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/runtime/engine.h"
+#include "server/edge/tls.h"
 #include "server/limits.h"
 
 namespace folio::server {
@@ -13,6 +14,9 @@ namespace folio::server {
 struct ServerOptions {
   EngineOptions engine;
   std::string listen = "0.0.0.0:50051";
+  TlsFiles tls;
+  std::string
+      tenants;  // file of who may call (TenantDirectory); empty: everybody may do everything
   std::string metrics_listen = "0.0.0.0:9090";  // "off": no metrics
   std::string port_file;                        // where the bound ports are written, for scripts
   int max_new_tokens = 16384;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/tokenizer/utf8.h"
+#include "engine/types/document_name.h"
 #include "proto/method.h"
 #include "server/document_attributes.h"
 #include "server/request_id.h"
@@ -286,7 +287,7 @@ void ToProto(const MemoryReceipt& receipt, v1::MemoryReceipt* out) {
 }
 
 void ToProto(const DocumentInfo& info, v1::Document* document) {
-  document->set_document_id(info.handle.id);
+  document->set_document_id(std::string(DocumentName(info.handle.id)));
   document->set_state(ToProto(info.state));
   document->set_error(std::string(info.error.message()));
   document->set_token_count(static_cast<uint64_t>(info.known_tokens));

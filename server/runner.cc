@@ -70,6 +70,19 @@ void LogModel(const Engine& engine, int grpc_port) {
   }
 }
 
+// At most one line a second of what clients can cause as they like.
+class LineRate {
+ public:
+  bool Allow(SteadyTime now) {
+    if (now < next_) return false;
+    next_ = now + std::chrono::seconds(1);
+    return true;
+  }
+
+ private:
+  SteadyTime next_{};
+};
+
 }  // namespace
 
 struct Runner::State {
@@ -117,6 +130,7 @@ struct Runner::State {
   std::unique_ptr<MetricsListener> metrics_listener;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
+  LineRate bad_tls_lines;  // thread of the listener
   std::unique_ptr<Edge> edge;
 };
 
@@ -146,18 +160,33 @@ void Runner::State::StopServer() {
 
 // gRPC is built before: it serves what the edge hands over.
 absl::Status Runner::State::Listen() {
-  const auto handover = [this](int fd) {
+  Edge::Hooks hooks;
+  hooks.peer_names = &context.peer_names;
+  hooks.handover = [this](int fd) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.fd = fd;
     acceptor->HandleNewConnection(&connection);
   };
   // The pump cannot tell the streams; whoever waits sees the connection end.
-  const auto watch = [this] {
+  hooks.on_sweep = [this] {
     if (context.PumpGoesOn() || !options.on_stall) return;
     spdlog::critical("the event pump has stopped: the process ends");
     options.on_stall();
   };
-  auto started = Edge::Start(options.listen, options.edge, context.clock, handover, watch);
+  hooks.on_bad_tls = [this](const std::string& peer, const std::string& why) {
+    if (!bad_tls_lines.Allow(std::chrono::steady_clock::now())) return;
+    spdlog::warn("no TLS with {}: {}", peer, why);
+  };
+  hooks.on_certificate = [](const absl::Status& loaded) {
+    if (loaded.ok()) return spdlog::info("new connections have the changed files of --tls-cert");
+    spdlog::error("the changed files of --tls-* are not used: {}", std::string(loaded.message()));
+  };
+  std::unique_ptr<TlsReloader> tls;
+  if (options.tls.enabled()) {
+    FOLIO_ASSIGN_OR_RETURN(tls, TlsReloader::Start(options.tls));
+  }
+  auto started =
+      Edge::Start(options.listen, options.edge, context.clock, std::move(hooks), std::move(tls));
   if (!started.ok()) return started.status();
   edge = *std::move(started);
   return absl::OkStatus();
@@ -186,7 +215,8 @@ void Runner::State::ProbePorts() {
   std::vector<SelfProbe::Port> ports;
   // Below the smaller of its limits it takes one more without closing another.
   const int few = std::min(edge->limits().max_connections, edge->limits().max_connections_per_peer);
-  ports.push_back({"the listener", edge->address(), Http2Question(),
+  ports.push_back({"the listener", edge->address(),
+                   options.tls.enabled() ? TlsQuestion() : Http2Question(),
                    [this, few] { return edge->num_connections() < few; }});
   if (metrics_listener != nullptr) {
     ports.push_back({"the metrics port", metrics_listener->address(), Http1Question()});
@@ -215,6 +245,9 @@ absl::Status Runner::Start() {
   if (const auto room = Buffer::Create(HostMemory(), kThreadBytes); !room.ok()) {
     return absl::ResourceExhaustedError(absl::StrCat(
         room.status().message(), " for the threads of the server; raise RLIMIT_AS (ulimit -v)"));
+  }
+  if (!s.options.tenants.empty()) {
+    FOLIO_RETURN_IF_ERROR(s.context.authenticator.Load(s.options.tenants));
   }
   grpc::ServerBuilder builder;
   SetArguments(s.options, &builder);

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
-#include "server/client_of.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
 
@@ -21,15 +20,17 @@ bool NeverMerge(const v1::ScoreEvent&, v1::ScoreEvent*) { return false; }
 
 }  // namespace
 
-ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc) {
-  std::shared_ptr<ScoreCall> call(new ScoreCall(context, rpc));
+ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
+                            Caller caller) {
+  std::shared_ptr<ScoreCall> call(new ScoreCall(context, rpc, std::move(caller)));
   const auto cancel = [weak = std::weak_ptr(call)](const absl::Status& status) {
     const auto running = weak.lock();
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->End(status); });
   };
   call->listed_ = context->calls.Add(
-      {"Score", call->client_, "", call->arrived_, context->TraceOf(*rpc)}, cancel);
+      {"Score", call->caller_.address, call->caller_.owner, call->arrived_, context->TraceOf(*rpc)},
+      cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
@@ -44,10 +45,10 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
   return call.get();
 }
 
-ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
+ScoreCall::ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller)
     : context_(context),
       rpc_(rpc),
-      client_(ClientOf(rpc->peer())),
+      caller_(std::move(caller)),
       arrived_(context->clock()),
       writes_({.write =
                    [this](const v1::ScoreEvent* event) {
@@ -106,7 +107,7 @@ void ScoreCall::PostWork(size_t bytes, void (ScoreCall::*work)()) {
   const auto fail = [call](const absl::Status& status) {
     call->context_->pump.Run(call, [&] { call->Refuse(ToGrpcStatus(status)); });
   };
-  context_->pool.Post(PromptPool::LaneFor(bytes), client_,
+  context_->pool.Post(PromptPool::LaneFor(bytes), caller_.tenant->name,
                       {[call, work] { (*call.*work)(); }, fail});
 }
 
@@ -162,7 +163,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   accepted.mutable_accepted()->set_adapter(resolved->adapter.name);
   writes_.Push(std::move(accepted));
   MutexLock lock(&mu_);
-  const auto id = context_->engine()->OpenScore(*resolved, {AddressTenant(client_)},
+  const auto id = context_->engine()->OpenScore(*resolved, {caller_.tenant},
                                                 context_->pump.SinkFor(shared_from_this()));
   if (!id.ok()) return context_->Refusal(id.status());
   id_ = *id;

@@ -10,6 +10,7 @@
 #include "engine/runtime/engine.h"
 #include "engine/tokenizer/streaming_tokenizer.h"
 #include "folio/v1/inference.pb.h"
+#include "server/auth/caller.h"
 #include "server/call_end.h"
 #include "server/call_registry.h"
 #include "server/event_pump.h"
@@ -27,7 +28,7 @@ class ScoreCall final : public grpc::ServerBidiReactor<Incoming<v1::ScoreRequest
                         public PumpTarget,
                         public std::enable_shared_from_this<ScoreCall> {
  public:
-  static ScoreCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc);
+  static ScoreCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller);
 
   // PumpTarget.
   void Handle(Event event) override;
@@ -35,7 +36,7 @@ class ScoreCall final : public grpc::ServerBidiReactor<Incoming<v1::ScoreRequest
   void Stop(const absl::Status& status) override;
 
  private:
-  ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc);
+  ScoreCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller);
 
   // Reactions, on gRPC threads.
   void OnReadDone(bool ok) override;
@@ -74,7 +75,7 @@ class ScoreCall final : public grpc::ServerBidiReactor<Incoming<v1::ScoreRequest
 
   ServiceContext* const context_;
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
-  const std::string client_;
+  const Caller caller_;
   const SteadyTime arrived_;
   WriteQueue<v1::ScoreEvent> writes_;
   ReaderWatch reader_;

@@ -66,6 +66,9 @@ std::string Http2Question() {
   return std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + std::string("\0\0\0\4\0\0\0\0\0", 9);
 }
 
+// A warning that says close_notify.
+std::string TlsQuestion() { return std::string("\x15\x03\x01\0\2\1\0", 7); }
+
 std::string Http1Question() { return "GET / HTTP/1.0\r\n\r\n"; }
 
 }  // namespace folio::server

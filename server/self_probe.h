@@ -51,6 +51,8 @@ class SelfProbe {
 // What the ports are asked: HTTP/2 as a client begins it (RFC 9113, section 3.4), and a path of the
 // metrics port that costs nothing.
 std::string Http2Question();
+// A TLS client that changes its mind (RFC 8446, section 6.1), which fails no handshake.
+std::string TlsQuestion();
 std::string Http1Question();
 
 }  // namespace folio::server

@@ -1,5 +1,7 @@
 #include "server/service_context.h"
 
+#include <spdlog/spdlog.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -63,11 +65,28 @@ ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
 void ServiceContext::KeepHouse(SteadyTime now) {
   pump_beat_.Beat();
   CheckLiveness(now);
+  LookAtTenants();
   Engine* const engine = this->engine();
   if (engine == nullptr) return;
   trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy, memory.num_taken(), now);
   DeleteExpiredUploads(engine, now);
   DeleteExpiredDocuments(engine);
+}
+
+void ServiceContext::LookAtTenants() {
+  const auto read = authenticator.Look();
+  if (!read.has_value()) return;
+  if (read->ok()) return spdlog::info("the file of --tenants has changed and is in use");
+  spdlog::error("the changed file of --tenants is not used: {}", std::string(read->message()));
+}
+
+grpc::Status ServiceContext::Authenticate(const char* method, const grpc::ServerContextBase& rpc,
+                                          Caller* caller) {
+  grpc::Status status = authenticator.Authenticate(rpc, caller);
+  if (status.ok()) return status;
+  metrics->OnRejected("unauthenticated");
+  metrics->OnRpc(method, CodeName(status.error_code()));
+  return status;
 }
 
 bool ServiceContext::PumpGoesOn() {

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
+#include "server/auth/authenticator.h"
 #include "server/call_registry.h"
 #include "server/client_shares.h"
 #include "server/clock.h"
@@ -81,6 +82,8 @@ class ServiceContext {
   // New work is refused from now on.
   void StartDrain() { draining_.store(true); }
 
+  // Who calls; what is refused is counted for `method`. UNAUTHENTICATED, PERMISSION_DENIED.
+  grpc::Status Authenticate(const char* method, const grpc::ServerContextBase& rpc, Caller* caller);
   // UNAVAILABLE while the model loads; after OK engine() is not null.
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
@@ -101,6 +104,8 @@ class ServiceContext {
   const ServerOptions options;
   const Clock clock;
   Metrics* const metrics;
+  PeerNames peer_names;
+  Authenticator authenticator{&peer_names};
   ServiceRate rate;
   StreamCount streams;
   CallRegistry calls;
@@ -114,6 +119,7 @@ class ServiceContext {
  private:
   std::chrono::milliseconds RetryDelay() const;
   void KeepHouse(SteadyTime now);
+  void LookAtTenants();
   void CheckLiveness(SteadyTime now);
   // If something does.
   std::optional<std::string> WhatHangs(SteadyTime now);

@@ -54,10 +54,12 @@ void FillLimits(const ServerOptions& options, v1::ServerLimits* limits) {
   limits->set_max_documents(options.engine.max_documents);
 }
 
-void FillInfo(const ServiceContext& context, v1::ServerInfo* response) {
+void FillInfo(const ServiceContext& context, const Caller& caller, v1::ServerInfo* response) {
   const EngineInfo& info = context.engine()->info();
   const EngineStats stats = context.engine()->Stats();
   response->set_version(kVersion);
+  response->set_tenant(caller.owner);
+  response->set_admin(caller.is_admin);
   FillModel(info, response->mutable_model());
   FillLimits(context.options, response->mutable_limits());
   response->set_backend(info.backend);
@@ -145,7 +147,7 @@ grpc::ServerUnaryReactor* RunDetokenize(ServiceContext* context, UnaryCall* call
 grpc::ServerUnaryReactor* RunGetServerInfo(ServiceContext* context, UnaryCall* call,
                                            const v1::GetServerInfoRequest&,
                                            v1::ServerInfo* response) {
-  FillInfo(*context, response);
+  FillInfo(*context, call->caller(), response);
   return call->End(grpc::Status::OK);
 }
 
@@ -159,22 +161,22 @@ grpc::ServerUnaryReactor* RunListStrategies(ServiceContext* context, UnaryCall* 
 }  // namespace
 
 InferenceService::InferenceService(ServiceContext* context) {
-  MarkMethodCallback(
-      IndexOf("folio.v1.Inference.Generate"),
-      ServerStreamingMethod<GenerateCall, v1::GenerateRequest, v1::GenerateEvent>(context));
+  MarkMethodCallback(IndexOf("folio.v1.Inference.Generate"),
+                     ServerStreamingMethod<GenerateCall, v1::GenerateRequest, v1::GenerateEvent>(
+                         context, "Generate"));
   MarkMethodCallback(
       IndexOf("folio.v1.Inference.AskMany"),
-      ServerStreamingMethod<AskManyCall, v1::AskManyRequest, v1::AskManyEvent>(context));
+      ServerStreamingMethod<AskManyCall, v1::AskManyRequest, v1::AskManyEvent>(context, "AskMany"));
   MarkMethodCallback(IndexOf("folio.v1.Inference.Score"),
-                     BidiMethod<ScoreCall, v1::ScoreRequest, v1::ScoreEvent>(context));
+                     BidiMethod<ScoreCall, v1::ScoreRequest, v1::ScoreEvent>(context, "Score"));
   MarkMethodCallback(IndexOf("folio.v1.Inference.Estimate"),
                      UnaryMethod(context, "Estimate", RunEstimate));
 }
 
 DocumentsService::DocumentsService(ServiceContext* context) {
-  MarkMethodCallback(
-      IndexOf("folio.v1.Documents.UploadDocument"),
-      BidiMethod<UploadCall, v1::UploadDocumentRequest, v1::UploadDocumentEvent>(context));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.UploadDocument"),
+                     BidiMethod<UploadCall, v1::UploadDocumentRequest, v1::UploadDocumentEvent>(
+                         context, "UploadDocument"));
   MarkMethodCallback(IndexOf("folio.v1.Documents.GetDocument"),
                      UnaryMethod(context, "GetDocument", RunGetDocument));
   MarkMethodCallback(IndexOf("folio.v1.Documents.ListDocuments"),
@@ -185,9 +187,9 @@ DocumentsService::DocumentsService(ServiceContext* context) {
                      UnaryMethod(context, "SaveDocument", RunSaveDocument));
   MarkMethodCallback(IndexOf("folio.v1.Documents.UpdateDocument"),
                      UnaryMethod(context, "UpdateDocument", RunUpdateDocument));
-  MarkMethodCallback(
-      IndexOf("folio.v1.Documents.WatchDocument"),
-      ServerStreamingMethod<WatchCall, v1::WatchDocumentRequest, v1::Document>(context));
+  MarkMethodCallback(IndexOf("folio.v1.Documents.WatchDocument"),
+                     ServerStreamingMethod<WatchCall, v1::WatchDocumentRequest, v1::Document>(
+                         context, "WatchDocument"));
 }
 
 TextService::TextService(ServiceContext* context) {

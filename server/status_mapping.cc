@@ -8,6 +8,7 @@
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
 #include "engine/base/short_for_now.h"
+#include "engine/types/document_name.h"
 #include "engine/types/request.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
@@ -111,8 +112,8 @@ std::string ReasonOf(const grpc::Status& status) {
 }
 
 grpc::Status NoDocument(const std::string& id) {
-  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document ", Quoted(id))),
-                      {"DOCUMENT_NOT_FOUND", {{"document_id", id}}, {}});
+  return ToGrpcStatus(absl::NotFoundError(absl::StrCat("no document ", Quoted(DocumentName(id)))),
+                      {"DOCUMENT_NOT_FOUND", {{"document_id", std::string(DocumentName(id))}}, {}});
 }
 
 grpc::Status NoAdapter(const absl::Status& status) {
@@ -122,7 +123,7 @@ grpc::Status NoAdapter(const absl::Status& status) {
 grpc::Status DocumentRefusal(const DocumentInfo& document, const absl::Status& status) {
   const bool failed = document.state == DocumentState::kFailed;
   return ToGrpcStatus(status, {failed ? "DOCUMENT_FAILED" : "DOCUMENT_NOT_READY",
-                               {{"document_id", document.handle.id}},
+                               {{"document_id", std::string(DocumentName(document.handle.id))}},
                                {}});
 }
 

@@ -4,7 +4,6 @@
 
 #include "engine/base/catch_errors.h"
 #include "server/begin_call.h"
-#include "server/client_of.h"
 #include "server/logging.h"
 #include "server/status_mapping.h"
 
@@ -40,11 +39,9 @@ grpc::ServerUnaryReactor* UnaryCall::EndOnPool(size_t work_bytes, int64_t memory
     End(wanted.ok() ? work(*this) : ToGrpcStatus(wanted));
   };
   const auto fail = [this](const absl::Status& status) { End(ToGrpcStatus(status)); };
-  context_->pool.Post(PromptPool::LaneFor(work_bytes), ClientOf(rpc_->peer()), {run, fail});
+  context_->pool.Post(PromptPool::LaneFor(work_bytes), caller_.tenant->name, {run, fail});
   return this;
 }
-
-TenantPtr UnaryCall::tenant() const { return AddressTenant(ClientOf(rpc_->peer())); }
 
 absl::Status UnaryCall::CheckWanted() const {
   return cancelled_.load() ? absl::CancelledError("the call was cancelled") : absl::OkStatus();
@@ -57,6 +54,7 @@ void UnaryCall::OnDone() {
     LogRpc({.method = method_,
             .code = CodeName(code_),
             .reason = reason_,
+            .tenant = caller_.owner,
             .trace_id = trace_.trace_id,
             .seconds = elapsed.count()});
   }).IgnoreError();

@@ -33,8 +33,10 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
 
   // CANCELLED once the client has cancelled the call or its deadline has passed.
   absl::Status CheckWanted() const;
-  // On whose account it asks. REQUIRES: not done.
-  TenantPtr tenant() const;
+  // Who asks, once it is known; else why not.
+  bool is_authenticated() const { return refusal_.ok(); }
+  const grpc::Status& refusal() const { return refusal_; }
+  const Caller& caller() const { return caller_; }
 
  private:
   UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)
@@ -42,7 +44,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
         rpc_(rpc),
         method_(method),
         arrived_(context->clock()),
-        trace_(context->TraceOf(*rpc)) {}
+        trace_(context->TraceOf(*rpc)),
+        refusal_(context->authenticator.Authenticate(*rpc, &caller_)) {}
 
   void OnCancel() override { cancelled_.store(true); }
   void OnDone() override;
@@ -52,6 +55,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const char* const method_;
   const SteadyTime arrived_;
   const TraceContext trace_;
+  Caller caller_;
+  const grpc::Status refusal_;
   MemoryBudget::Share memory_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
   std::string reason_;

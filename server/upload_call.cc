@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "engine/base/catch_errors.h"
-#include "server/client_of.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
 
@@ -26,15 +25,17 @@ bool Merge(const v1::UploadDocumentEvent& from, v1::UploadDocumentEvent* into) {
 
 }  // namespace
 
-UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc) {
-  std::shared_ptr<UploadCall> call(new UploadCall(context, rpc));
+UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
+                              Caller caller) {
+  std::shared_ptr<UploadCall> call(new UploadCall(context, rpc, std::move(caller)));
   const auto cancel = [weak = std::weak_ptr(call)](const absl::Status& status) {
     const auto running = weak.lock();
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndUpload(ToGrpcStatus(status)); });
   };
-  call->listed_ = context->calls.Add(
-      {"UploadDocument", call->client_, "", call->arrived_, context->TraceOf(*rpc)}, cancel);
+  call->listed_ = context->calls.Add({"UploadDocument", call->caller_.address, call->caller_.owner,
+                                      call->arrived_, context->TraceOf(*rpc)},
+                                     cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
@@ -49,10 +50,10 @@ UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerConte
   return call.get();
 }
 
-UploadCall::UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
+UploadCall::UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller)
     : context_(context),
       rpc_(rpc),
-      client_(ClientOf(rpc->peer())),
+      caller_(std::move(caller)),
       arrived_(context->clock()),
       writes_({.write = [this](const v1::UploadDocumentEvent* event) { StartWrite(event); },
                .finish =
@@ -77,7 +78,8 @@ void UploadCall::OnPart() {
   const auto fail = [call](const absl::Status& status) {
     call->context_->pump.Run(call, [&] { call->OnProcessFailed(status); });
   };
-  context_->pool.Post(PromptPool::LaneFor(bytes), client_, {[call] { call->Process(); }, fail});
+  context_->pool.Post(PromptPool::LaneFor(bytes), caller_.tenant->name,
+                      {[call] { call->Process(); }, fail});
 }
 
 void UploadCall::OnHalfClose() {
@@ -179,7 +181,8 @@ void UploadCall::PauseUnlessDetached() {
     if (upload.owner.lock() == call) call->context_->engine()->PauseDocument(subject->document);
   };
   // It waits for the part in work.
-  context_->pool.Post(PromptPool::Lane::kLong, client_, {pause, [](const absl::Status&) {}});
+  context_->pool.Post(PromptPool::Lane::kLong, caller_.tenant->name,
+                      {pause, [](const absl::Status&) {}});
 }
 
 void UploadCall::OnWriteDone(bool ok) {

@@ -10,6 +10,7 @@
 
 #include "engine/base/mutex.h"
 #include "folio/v1/documents.pb.h"
+#include "server/auth/caller.h"
 #include "server/call_end.h"
 #include "server/call_registry.h"
 #include "server/document_upload.h"
@@ -29,7 +30,8 @@ class UploadCall final
       public Uploader,
       public std::enable_shared_from_this<UploadCall> {
  public:
-  static UploadCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc);
+  static UploadCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
+                           Caller caller);
 
   // PumpTarget.
   void Handle(Event event) override;
@@ -40,7 +42,7 @@ class UploadCall final
   void OnTakenOver() override;
 
  private:
-  UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc);
+  UploadCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller);
 
   // Reactions, on gRPC threads.
   void OnReadDone(bool ok) override;
@@ -88,7 +90,7 @@ class UploadCall final
 
   ServiceContext* const context_;
   grpc::CallbackServerContext* const rpc_;  // valid until OnDone
-  const std::string client_;
+  const Caller caller_;
   const SteadyTime arrived_;
   WriteQueue<v1::UploadDocumentEvent> writes_;
   std::shared_ptr<UploadCall> self_;

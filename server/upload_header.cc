@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/types/document_name.h"
 #include "server/document_attributes.h"
 #include "server/request_mapping.h"
 
@@ -45,7 +46,7 @@ FieldViolations CheckFields(const v1::DocumentHeader& header) {
 }  // namespace
 
 grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
-                              UploadSpec* spec) {
+                              const std::string& owner, UploadSpec* spec) {
   const Engine& engine = *context.engine();
   FieldViolations bad = CheckFields(header);
   const Chat* const chat = ChatFor(header.format(), engine.info(), "header.format", &bad);
@@ -66,7 +67,8 @@ grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceCon
   grpc::Status too_large = CheckDocumentBytes(header.size_bytes(), context.options);
   if (!too_large.ok()) return too_large;
   // An upload that goes on may leave out the strategy that it was begun with.
-  if (engine.GetDocument(header.document_id()).has_value()) return grpc::Status::OK;
+  if (engine.GetDocument(DocumentIdOf(owner, header.document_id())).has_value())
+    return grpc::Status::OK;
   const absl::Status fits =
       engine.CheckDocumentSize(spec->attention, static_cast<int64_t>(header.size_bytes()));
   if (!absl::IsInvalidArgument(fits)) return context.Refusal(fits);

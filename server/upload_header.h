@@ -16,11 +16,12 @@ struct UploadSpec {
   PromptLead lead;
 };
 
-// Checks the header of an upload, and what its size says before any text has come. Errors:
-// INVALID_ARGUMENT with all fields that are wrong; NOT_FOUND (adapter); CheckDocumentBytes;
-// FAILED_PRECONDITION for more KV cache than there is. REQUIRES: the model is loaded.
+// Checks the header of an upload to documents of `owner` (Caller), and what its size says before
+// any text has come. Errors: INVALID_ARGUMENT with all fields that are wrong; NOT_FOUND (adapter);
+// CheckDocumentBytes; FAILED_PRECONDITION for more KV cache than there is. REQUIRES: the model is
+// loaded.
 grpc::Status ReadUploadHeader(const v1::DocumentHeader& header, const ServiceContext& context,
-                              UploadSpec* spec);
+                              const std::string& owner, UploadSpec* spec);
 
 // RESOURCE_EXHAUSTED for more bytes than a document may have.
 grpc::Status CheckDocumentBytes(uint64_t num_bytes, const ServerOptions& options);

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
-#include "server/client_of.h"
+#include "engine/types/document_name.h"
 #include "server/document_attributes.h"
 #include "server/document_expiry.h"
 #include "server/request_mapping.h"
@@ -34,7 +34,7 @@ grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle&
     case DocumentState::kPrefilling:
     case DocumentState::kReady:
       return ToGrpcStatus(absl::AlreadyExistsError(
-          absl::StrCat("document ", Quoted(handle.id), " exists and is finished")));
+          absl::StrCat("document ", Quoted(DocumentName(handle.id)), " exists and is finished")));
     case DocumentState::kUploading:
       break;
   }
@@ -44,8 +44,8 @@ grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle&
 // An upload that goes on need not repeat what it was begun with; what it repeats must be the same.
 grpc::Status CheckGoesOn(const v1::DocumentHeader& header, const UploadSpec& spec,
                          const DocumentInfo& begun) {
-  const std::string another =
-      absl::StrCat(", document ", Quoted(begun.handle.id), " was begun with another one");
+  const std::string another = absl::StrCat(", document ", Quoted(DocumentName(begun.handle.id)),
+                                           " was begun with another one");
   if (header.has_strategy() && begun.attention.strategy != spec.attention.strategy) {
     return BadField("header.strategy", absl::StrCat("is ", spec.attention.strategy.name, another));
   }
@@ -85,17 +85,18 @@ grpc::Status UploadCall::Dispatch() {
 grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
   if (subject_ != nullptr) return BadField("header", "was sent twice");
   UploadSpec spec;
-  if (grpc::Status bad = ReadUploadHeader(header, *context_, &spec); !bad.ok()) return bad;
+  if (grpc::Status bad = ReadUploadHeader(header, *context_, caller_.owner, &spec); !bad.ok())
+    return bad;
   return Open(header, spec);
 }
 
 grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec& spec) {
-  const std::string id = header.document_id().empty() ? FreshId() : header.document_id();
+  const std::string name = header.document_id().empty() ? FreshId() : header.document_id();
+  const std::string id = DocumentIdOf(caller_.owner, name);
   const auto fresh =
       std::make_shared<DocumentUpload>(header.display_name(), header.upload_token(), spec.lead,
                                        context_->ForUploads(context_->engine()->tokenizer()));
-  const auto opened =
-      OpenDocument(id, spec.attention, fresh, {AddressTenant(client_), header.priority()});
+  const auto opened = OpenDocument(id, spec.attention, fresh, {caller_.tenant, header.priority()});
   if (absl::IsResourceExhausted(opened.status())) {
     return ToGrpcStatus(opened.status(), {"TOO_MANY_DOCUMENTS", {}, {}});
   }
@@ -108,7 +109,7 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec
   if (begun_upload != fresh && opened->state == DocumentState::kUploading &&
       !begun_upload->HasToken(header.upload_token())) {
     return ToGrpcStatus(absl::PermissionDeniedError(absl::StrCat(
-                            "document ", Quoted(id),
+                            "document ", Quoted(name),
                             " is being uploaded; to go on with it, header.upload_token must be ",
                             "what `created` gave to the one who began it")),
                         {"UPLOAD_TOKEN_MISMATCH", {}, {}});
@@ -124,12 +125,12 @@ grpc::Status UploadCall::Open(const v1::DocumentHeader& header, const UploadSpec
       subject->document, context_->pump.SinkFor(shared_from_this()));
   if (!followed.ok()) return WhyNotFollowed(*context_, subject->document, followed);
   subject_ = subject;
-  listed_->SetDocumentId(id);
+  listed_->SetDocumentId(name);
   listed_->SetStrategy(subject->strategy);
   if (const auto previous = upload.owner.lock()) previous->OnTakenOver();
   upload.owner = weak_from_this();
   v1::UploadDocumentEvent event;
-  event.mutable_created()->set_document_id(id);
+  event.mutable_created()->set_document_id(name);
   event.mutable_created()->set_next_offset(upload.size_bytes());
   event.mutable_created()->set_upload_token(upload.token);
   writes_.Push(std::move(event));

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/catch_errors.h"
+#include "engine/types/document_name.h"
 #include "server/logging.h"
 #include "server/request_mapping.h"
 
@@ -27,8 +28,8 @@ bool IsLast(const v1::Document& document, bool until_saved) {
 }  // namespace
 
 WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
-                            const Incoming<v1::WatchDocumentRequest>* request) {
-  std::shared_ptr<WatchCall> call(new WatchCall(context, rpc));
+                            Caller caller, const Incoming<v1::WatchDocumentRequest>* request) {
+  std::shared_ptr<WatchCall> call(new WatchCall(context, rpc, std::move(caller)));
   call->self_ = call;
   context->streams.Add();
   const absl::Status begun = CatchErrors([&] {
@@ -39,8 +40,9 @@ WatchCall* WatchCall::Start(ServiceContext* context, grpc::CallbackServerContext
   return call.get();
 }
 
-WatchCall::WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
+WatchCall::WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller)
     : context_(context),
+      caller_(std::move(caller)),
       arrived_(context->clock()),
       trace_(context->TraceOf(*rpc)),
       writes_({.write = [this](const v1::Document* document) { StartWrite(document); },
@@ -55,9 +57,10 @@ WatchCall::WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc)
 grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming) {
   if (grpc::Status loaded = context_->CheckLoaded(); !loaded.ok()) return loaded;
   if (grpc::Status bad = incoming.Read(); !bad.ok()) return bad;
-  id_ = incoming.message().document_id();
+  const std::string& name = incoming.message().document_id();
+  id_ = DocumentIdOf(caller_.owner, name);
   until_saved_ = incoming.message().until_saved();
-  if (!IsValidDocumentId(id_)) return BadField("document_id", kDocumentIdRule);
+  if (!IsValidDocumentId(name)) return BadField("document_id", kDocumentIdRule);
   const auto document = context_->engine()->GetDocument(id_);
   if (!document.has_value()) return NoDocument(id_);
   if (until_saved_ && context_->options.engine.kv_dir.empty()) {
@@ -116,7 +119,8 @@ void WatchCall::OnDone() {
     context_->metrics->OnRpc("WatchDocument", code);
     LogRpc({.method = "WatchDocument",
             .code = code,
-            .document_id = id_,
+            .tenant = caller_.owner,
+            .document_id = std::string(DocumentName(id_)),
             .trace_id = trace_.trace_id,
             .seconds = elapsed.count()});
   }).IgnoreError();

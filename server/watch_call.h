@@ -9,6 +9,7 @@
 
 #include "engine/types/request.h"
 #include "folio/v1/documents.pb.h"
+#include "server/auth/caller.h"
 #include "server/document_watches.h"
 #include "server/incoming.h"
 #include "server/service_context.h"
@@ -24,7 +25,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
  public:
   static constexpr std::chrono::milliseconds kInterval{100};
 
-  static WatchCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc,
+  static WatchCall* Start(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller,
                           const Incoming<v1::WatchDocumentRequest>* request);
 
   // DocumentWatcher.
@@ -34,7 +35,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
   void Stop(const absl::Status& status) override;
 
  private:
-  WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc);
+  WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc, Caller caller);
 
   // Reactions, on gRPC threads.
   void OnWriteDone(bool ok) override;
@@ -47,6 +48,7 @@ class WatchCall final : public grpc::ServerWriteReactor<v1::Document>,
   void Tell(const std::optional<DocumentInfo>& info, SteadyTime now);
 
   ServiceContext* const context_;
+  const Caller caller_;
   const SteadyTime arrived_;
   const TraceContext trace_;
   WriteQueue<v1::Document> writes_;

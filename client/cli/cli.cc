@@ -6,6 +6,7 @@
 
 #include "client/cli/command.h"
 #include "client/cli/json_lines.h"
+#include "client/credential_flags.h"
 #include "client/status.h"
 
 namespace folio::cli {
@@ -32,6 +33,7 @@ ExitCode RunCli(const std::vector<std::string>& arguments, Console& console,
   app.add_option("--server", invocation.server, "host:port of the server")
       ->envname("FOLIO_SERVER")
       ->capture_default_str();
+  client::AddCredentialFlags(&app, &invocation.credentials);
   app.add_flag("--json", invocation.json, "Write JSON lines to stdout, nothing else");
   const std::vector<Command> commands = {
       AddUploadCommand(app),   AddAskCommand(app),        AddDocsCommand(app),

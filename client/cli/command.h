@@ -21,9 +21,11 @@ struct Invocation {
   // NDJSON on stdout instead of text.
   bool json = false;
   client::CancelToken cancel;
+  client::Credentials credentials = {};
 
   absl::StatusOr<std::unique_ptr<client::Client>> Connect() const {
-    return client::Client::Connect({.target = server, .cancel = cancel});
+    return client::Client::Connect(
+        {.target = server, .cancel = cancel, .credentials = credentials});
   }
 };
 

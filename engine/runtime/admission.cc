@@ -9,6 +9,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/runtime/shortage.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 namespace {
@@ -170,23 +171,23 @@ absl::Status CheckTenantCapacity(const TenantPtr& tenant, int64_t needed_bytes) 
 
 absl::Status CheckAlive(const DocumentInfo& document) {
   if (document.state != DocumentState::kFailed) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat("document ", Quoted(document.handle.id),
-                                                    " has failed (", document.error.message(),
-                                                    "); delete it to upload it again"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("document ", Quoted(DocumentName(document.handle.id)), " has failed (",
+                   document.error.message(), "); delete it to upload it again"));
 }
 
 absl::Status CheckUploading(const DocumentInfo& document) {
   FOLIO_RETURN_IF_ERROR(CheckAlive(document));
   if (document.state == DocumentState::kUploading) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the upload of document ", Quoted(document.handle.id), " is finished"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the upload of document ", Quoted(DocumentName(document.handle.id)), " is finished"));
 }
 
 absl::Status CheckFinished(const DocumentInfo& document) {
   FOLIO_RETURN_IF_ERROR(CheckAlive(document));
   if (document.state != DocumentState::kUploading) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("the upload of document ", Quoted(document.handle.id), " is not finished"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the upload of document ", Quoted(DocumentName(document.handle.id)), " is not finished"));
 }
 
 std::string MemoryAdvice(const AttentionModel& model) {

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
 #include "engine/runtime/shortage.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 namespace {
@@ -18,7 +19,7 @@ constexpr int64_t kTtlParts = 16;
 constexpr int64_t kMinUpdateUs = 1'000'000;
 
 absl::Status NoDocument(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat("no document ", Quoted(id)));
+  return absl::NotFoundError(absl::StrCat("no document ", Quoted(DocumentName(id))));
 }
 
 int64_t SystemTimeUs() {
@@ -139,7 +140,7 @@ absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
     std::shared_ptr<DocumentAttachment> attachment, const Payer& payer) {
   MutexLock lock(&mu_);
   if (documents_.contains(id)) {
-    return absl::AlreadyExistsError(absl::StrCat("document ", Quoted(id), " exists"));
+    return absl::AlreadyExistsError(absl::StrCat("document ", Quoted(DocumentName(id)), " exists"));
   }
   if (static_cast<int64_t>(documents_.size()) >= limits_.max_documents) {
     return LimitReached(kDocuments, LimitOf::kAll,
@@ -220,10 +221,10 @@ absl::StatusOr<DocumentInfo> DocumentDirectory::UpdateAttributes(
 absl::Status DocumentDirectory::CheckPinned(const std::string& id, int64_t pinned_bytes,
                                             int64_t num_bytes) const {
   if (pinned_bytes + num_bytes <= limits_.max_pinned_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("document ", Quoted(id), " takes ", num_bytes, " bytes on disk and ",
-                   pinned_bytes, " are pinned: together more than ", limits_.max_pinned_bytes,
-                   ", half of --store-bytes; unpin or delete documents, or raise --store-bytes"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "document ", Quoted(DocumentName(id)), " takes ", num_bytes, " bytes on disk and ",
+      pinned_bytes, " are pinned: together more than ", limits_.max_pinned_bytes,
+      ", half of --store-bytes; unpin or delete documents, or raise --store-bytes"));
 }
 
 absl::Status DocumentDirectory::CheckPinned(const DocumentHandle& handle, int64_t num_bytes) const {
@@ -289,7 +290,8 @@ absl::Status DocumentDirectory::FinishUpload(const DocumentHandle& handle) {
   if (document == nullptr) return NoDocument(handle.id);
   FOLIO_RETURN_IF_ERROR(CheckUploading(*document));
   if (document->known_tokens == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("document ", Quoted(handle.id), " is empty"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("document ", Quoted(DocumentName(handle.id)), " is empty"));
   }
   SetState(document, DocumentState::kPrefilling);
   return absl::OkStatus();

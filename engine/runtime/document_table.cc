@@ -9,6 +9,7 @@
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
 #include "engine/runtime/shortage.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 Document* DocumentTable::Find(uint64_t incarnation) {
@@ -115,8 +116,8 @@ absl::Status DocumentTable::NoRoom(const Document& document) const {
   return StatusOf([&] {
     const TenantShare& share = sequence.claim.share();
     const int64_t needed = scheduler_->BytesNeeded(sequence);
-    KvShortage shortage{.who = absl::StrCat("document ", Quoted(document.handle.id), " at token ",
-                                            sequence.max_tokens),
+    KvShortage shortage{.who = absl::StrCat("document ", Quoted(DocumentName(document.handle.id)),
+                                            " at token ", sequence.max_tokens),
                         .needed_bytes = needed,
                         .kept_bytes = kept_bytes_ - sequence.reserved_bytes,
                         .capacity_bytes = store_->capacity_bytes()};

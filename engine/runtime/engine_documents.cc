@@ -10,6 +10,7 @@
 #include "engine/runtime/admission.h"
 #include "engine/runtime/engine_impl.h"
 #include "engine/runtime/stored_entry.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 namespace {
@@ -177,8 +178,8 @@ absl::Status EngineImpl::UpdateDocument(const DocumentHandle& handle,
 }
 
 absl::Status EngineImpl::DeleteDocument(const DocumentHandle& handle) {
-  const absl::Status reason =
-      absl::NotFoundError(absl::StrCat("document ", Quoted(handle.id), " was deleted"));
+  const absl::Status reason = absl::NotFoundError(
+      absl::StrCat("document ", Quoted(DocumentName(handle.id)), " was deleted"));
   auto drop =
       OneCommand({[handle, reason](EngineLoop& loop) { loop.documents().Delete(handle, reason); }});
   MutexLock lock(&order_mu_);

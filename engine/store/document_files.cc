@@ -8,6 +8,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/store/document_id.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 namespace {
@@ -63,7 +64,8 @@ bool DocumentFiles::is_gone() const {
 
 absl::Status DocumentFiles::CheckHere() const {
   if (!gone_) return absl::OkStatus();
-  return absl::NotFoundError(absl::StrCat("document ", Quoted(handle_.id), " was deleted"));
+  return absl::NotFoundError(
+      absl::StrCat("document ", Quoted(DocumentName(handle_.id)), " was deleted"));
 }
 
 absl::Status DocumentFiles::Update(const Change& change, Disposal disposal) {

@@ -8,6 +8,7 @@
 #include "engine/base/quoted.h"
 #include "engine/base/status_macros.h"
 #include "engine/store/document_files.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 namespace {
@@ -30,8 +31,8 @@ absl::Status DocumentFiles::BeginWriting() {
   const MutexLock lock(&io_mu_);
   FOLIO_RETURN_IF_ERROR(CheckHere());
   if (has_writer_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("document ", Quoted(handle_.id), " is being written by another"));
+    return absl::FailedPreconditionError(absl::StrCat("document ", Quoted(DocumentName(handle_.id)),
+                                                      " is being written by another"));
   }
   has_writer_ = true;
   return absl::OkStatus();
@@ -80,7 +81,7 @@ absl::Status DocumentFiles::TakeLogBytes(int64_t bytes) {
   const MutexLock lock(&io_mu_);
   FOLIO_RETURN_IF_ERROR(CheckHere());
   FOLIO_RETURN_IF_ERROR(
-      use_.space->Take(bytes, absl::StrCat("text of document ", Quoted(handle_.id))));
+      use_.space->Take(bytes, absl::StrCat("text of document ", Quoted(DocumentName(handle_.id)))));
   log_bytes_ += bytes;
   return absl::OkStatus();
 }
@@ -124,12 +125,12 @@ absl::StatusOr<DocumentFiles::Draft> DocumentFiles::CreateSegment(int64_t rendit
   const MutexLock lock(&io_mu_);
   FOLIO_RETURN_IF_ERROR(CheckHere());
   if (!HasRendition(rendition)) {
-    return absl::NotFoundError(
-        absl::StrCat("document ", Quoted(handle_.id), " has no rendition ", rendition));
+    return absl::NotFoundError(absl::StrCat("document ", Quoted(DocumentName(handle_.id)),
+                                            " has no rendition ", rendition));
   }
   const int64_t bytes = shape.FileBytes();
   FOLIO_RETURN_IF_ERROR(
-      use_.space->Take(bytes, absl::StrCat("KV of document ", Quoted(handle_.id))));
+      use_.space->Take(bytes, absl::StrCat("KV of document ", Quoted(DocumentName(handle_.id)))));
   absl::Status status;
   for (int tries = 0; tries < kMaxTriesOfAName; ++tries) {
     const StoredSegment segment = {next_number_++, shape, key};
@@ -152,8 +153,8 @@ absl::Status DocumentFiles::KeepSegment(int64_t rendition, const StoredSegment& 
   const MutexLock lock(&io_mu_);
   const auto fresh = fresh_.find({rendition, segment.file});
   if (fresh == fresh_.end()) {
-    return absl::NotFoundError(
-        absl::StrCat("rendition ", rendition, " of document ", Quoted(handle_.id), " was dropped"));
+    return absl::NotFoundError(absl::StrCat("rendition ", rendition, " of document ",
+                                            Quoted(DocumentName(handle_.id)), " was dropped"));
   }
   fresh->second.finished = true;
   return absl::OkStatus();
@@ -169,8 +170,8 @@ absl::Status DocumentFiles::SetRendition(const StoredRendition& next, Manifest* 
   const auto old = std::find_if(manifest->renditions.begin(), manifest->renditions.end(),
                                 [&](const auto& one) { return one.number == next.number; });
   if (old == manifest->renditions.end() && !fresh_renditions_.contains(next.number)) {
-    return absl::NotFoundError(
-        absl::StrCat("document ", Quoted(handle_.id), " has no rendition ", next.number));
+    return absl::NotFoundError(absl::StrCat("document ", Quoted(DocumentName(handle_.id)),
+                                            " has no rendition ", next.number));
   }
   const StoredRendition& known =
       old == manifest->renditions.end() ? fresh_renditions_.at(next.number) : *old;

@@ -9,6 +9,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/store/document_id.h"
 #include "engine/store/store_opening.h"
+#include "engine/types/document_name.h"
 
 namespace folio {
 namespace {
@@ -19,7 +20,8 @@ int64_t SystemNow() {
 }
 
 absl::Status NoDocument(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat("there is no stored document ", Quoted(id)));
+  return absl::NotFoundError(
+      absl::StrCat("there is no stored document ", Quoted(DocumentName(id))));
 }
 
 }  // namespace
@@ -110,8 +112,8 @@ absl::StatusOr<std::unique_ptr<DocumentWriter>> DocumentStore::Begin(const NewDo
   {
     const MutexLock lock(&mu_);
     if (!documents_.emplace(document.handle.id, made).second) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("document ", Quoted(document.handle.id), " is stored already"));
+      return absl::AlreadyExistsError(absl::StrCat(
+          "document ", Quoted(DocumentName(document.handle.id)), " is stored already"));
     }
   }
   if (const absl::Status status = made->MakeDirectory(); !status.ok()) {
@@ -166,7 +168,8 @@ absl::StatusOr<Segment> DocumentStore::OpenSegment(const DocumentHandle& handle,
   FOLIO_RETURN_IF_ERROR(Lookup(handle).status());
   if (!is_named()) {
     return absl::NotFoundError(absl::StrCat("rendition ", rendition, " of document ",
-                                            Quoted(handle.id), " has no such segment"));
+                                            Quoted(DocumentName(handle.id)),
+                                            " has no such segment"));
   }
   if (absl::IsNotFound(opened.status())) {
     return absl::DataLossError(absl::StrCat(path, " is missing"));
@@ -194,8 +197,8 @@ absl::Status DocumentStore::RemoveRendition(const DocumentHandle& handle, int64_
     const size_t removed = std::erase_if(manifest->renditions,
                                          [&](const auto& one) { return one.number == rendition; });
     if (removed > 0) return absl::OkStatus();
-    return absl::NotFoundError(
-        absl::StrCat("document ", Quoted(handle.id), " has no rendition ", rendition));
+    return absl::NotFoundError(absl::StrCat("document ", Quoted(DocumentName(handle.id)),
+                                            " has no rendition ", rendition));
   };
   return document->Update(remove, disposal);
 }

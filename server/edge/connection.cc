@@ -1,7 +1,6 @@
 #include "server/edge/connection.h"
 
 #include <sys/epoll.h>
-#include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
@@ -32,20 +31,20 @@ std::string GoAway(char code, const std::string& reason) {
 
 }  // namespace
 
-bool Connection::Send(int to, std::string_view bytes, Flow* flow) {
-  const ssize_t sent = ::send(to, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+bool Connection::Send(ByteStream* to, std::string_view bytes, Flow* flow) {
+  const ssize_t sent = to->Write(bytes);
   if (sent < 0 && !WouldWait()) return false;
   flow->waiting = bytes.substr(sent < 0 ? 0 : static_cast<size_t>(sent));
   return true;
 }
 
 template <typename Look>
-bool Connection::MoveOne(int from, int to, Flow* flow, Look look) {
+bool Connection::MoveOne(ByteStream* from, ByteStream* to, Flow* flow, Look look) {
   std::array<char, kReadBytes> buffer;
   if (!flow->waiting.empty() && !Send(to, std::string(std::move(flow->waiting)), flow))
     return false;
   for (int n = 0; n < kMaxReads && flow->waiting.empty() && !flow->ended; ++n) {
-    const ssize_t count = ::recv(from, buffer.data(), buffer.size(), MSG_DONTWAIT);
+    const ssize_t count = from->Read(buffer.data(), buffer.size());
     if (count < 0) return WouldWait();
     flow->ended = count == 0;
     if (flow->ended) break;
@@ -53,7 +52,7 @@ bool Connection::MoveOne(int from, int to, Flow* flow, Look look) {
     if (!look(bytes) || !Send(to, bytes, flow)) return false;
   }
   if (flow->ended && flow->waiting.empty() && !flow->shut) {
-    ::shutdown(to, SHUT_WR);
+    to->EndWriting();
     flow->shut = true;
   }
   return true;
@@ -79,7 +78,7 @@ void Connection::Refuse(const absl::Status& why) {
   refusal_ = why;
   if (!CanSendFrame()) return;
   Send(client_.get(), GoAway(kEnhanceYourCalm, std::string(why.message())), &to_client_);
-  ::shutdown(client_.get(), SHUT_WR);
+  client_->EndWriting();
 }
 
 void Connection::AskToLeave() {
@@ -89,7 +88,7 @@ void Connection::AskToLeave() {
 
 uint32_t Connection::client_events() const {
   return (to_server_.waiting.empty() && !to_server_.ended ? EPOLLIN : 0u) |
-         (to_client_.waiting.empty() ? 0u : EPOLLOUT);
+         (to_client_.waiting.empty() && !client_->wants_write() ? 0u : EPOLLOUT);
 }
 
 uint32_t Connection::server_events() const {

@@ -1,24 +1,28 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "engine/types/request.h"
+#include "server/edge/byte_stream.h"
 #include "server/edge/fd.h"
 #include "server/edge/frame_guard.h"
+#include "server/edge/socket_stream.h"
 #include "server/limits.h"
 
 namespace folio::server {
 
-// One connection of a client, and the socket behind which gRPC serves it: bytes pass unchanged, in
-// both directions, for as long as the guard agrees. Holds little: what one side does not take at
-// once stops the other. One thread; both sockets do not block.
+// One connection of a client, and the socket behind which gRPC serves it: bytes pass unchanged (but
+// for TLS, which ends here), in both directions, for as long as the guard agrees. Holds little:
+// what one side does not take at once stops the other. One thread; both sockets do not block.
 class Connection {
  public:
   // `peer` is the address of the client, `port` where it calls from.
-  Connection(Fd client, std::string peer, std::string port, const ConnectionLimits& limits,
-             SteadyTime now)
+  Connection(std::unique_ptr<ByteStream> client, std::string peer, std::string port,
+             const ConnectionLimits& limits, SteadyTime now)
       : client_(std::move(client)),
         peer_(std::move(peer)),
         port_(std::move(port)),
@@ -26,9 +30,11 @@ class Connection {
         idle_since_(now),
         guard_(limits) {}
 
-  // From now on gRPC serves it behind this socket. To be called once, before Move.
-  void BeServedBehind(Fd server) { server_ = std::move(server); }
-  bool served() const { return server_.valid(); }
+  // Before it is served: goes on with what opens the connection (ByteStream::Open).
+  ByteStream::Opening Open() { return client_->Open(); }
+  // From now on gRPC serves it behind this socket. To be called once, after Open and before Move.
+  void BeServedBehind(Fd server) { server_ = std::make_unique<SocketStream>(std::move(server)); }
+  bool served() const { return server_ != nullptr; }
 
   // Moves what can be moved. False: nothing more will be, and `refusal` says whether that is the
   // guard's doing.
@@ -43,8 +49,9 @@ class Connection {
   uint32_t client_events() const;
   uint32_t server_events() const;
 
-  int client_fd() const { return client_.get(); }
-  int server_fd() const { return server_.get(); }
+  int client_fd() const { return client_->fd(); }
+  int server_fd() const { return server_->fd(); }
+  const ByteStream& client() const { return *client_; }
   const std::string& peer() const { return peer_; }
   const std::string& port() const { return port_; }
   const FrameGuard& guard() const { return guard_; }
@@ -64,12 +71,12 @@ class Connection {
   };
   // False: broken, or refused.
   template <typename Look>
-  bool MoveOne(int from, int to, Flow* flow, Look look);
-  static bool Send(int to, std::string_view bytes, Flow* flow);
+  static bool MoveOne(ByteStream* from, ByteStream* to, Flow* flow, Look look);
+  static bool Send(ByteStream* to, std::string_view bytes, Flow* flow);
   bool CanSendFrame() const { return guard_.between_server_frames() && to_client_.waiting.empty(); }
 
-  const Fd client_;
-  Fd server_;
+  const std::unique_ptr<ByteStream> client_;
+  std::unique_ptr<ByteStream> server_;
   const std::string peer_;
   const std::string port_;
   const SteadyTime began_;

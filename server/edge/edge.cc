@@ -84,27 +84,27 @@ Fd SpareDescriptor() { return Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 absl::StatusOr<std::unique_ptr<Edge>> Edge::Start(const std::string& listen,
                                                   const EdgeLimits& limits, Clock clock,
-                                                  Handover handover, OnSweep on_sweep) {
-  std::unique_ptr<Edge> edge(
-      new Edge(limits, std::move(clock), std::move(handover), std::move(on_sweep)));
+                                                  Hooks hooks, std::unique_ptr<TlsReloader> tls) {
+  std::unique_ptr<Edge> edge(new Edge(limits, std::move(clock), std::move(hooks), std::move(tls)));
   FOLIO_RETURN_IF_ERROR(edge->Listen(listen));
   edge->thread_ = std::thread([edge = edge.get()] { edge->Main(); });
   return edge;
 }
 
-Edge::Edge(const EdgeLimits& limits, Clock clock, Handover handover, OnSweep on_sweep)
+Edge::Edge(const EdgeLimits& limits, Clock clock, Hooks hooks, std::unique_ptr<TlsReloader> tls)
     : limits_(WithinDescriptors(limits)),
       clock_(std::move(clock)),
-      handover_(std::move(handover)),
-      on_sweep_(std::move(on_sweep)),
+      hooks_(std::move(hooks)),
+      tls_(std::move(tls)),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       spare_(SpareDescriptor()),
       next_id_(kFirstConnection) {
   for (const char* reason :
-       {"abuse", "descriptors", "handshake", "idle", "limit", "partial_messages"}) {
+       {"abuse", "descriptors", "handshake", "idle", "limit", "partial_messages", "tls"}) {
     closed_[reason] = 0;
   }
+  if (tls_ != nullptr) certificate_expires_ = tls_->context()->expires_unix_seconds();
 }
 
 void Edge::Stop() {
@@ -155,6 +155,11 @@ ClosedConnections Edge::closed() const {
   return closed_;
 }
 
+int64_t Edge::certificate_expires_unix_seconds() const {
+  MutexLock lock(&mu_);
+  return certificate_expires_;
+}
+
 void Edge::Count(const std::string& why) {
   MutexLock lock(&mu_);
   ++closed_[why];
@@ -202,7 +207,7 @@ void Edge::Main() {
     const SteadyTime now = std::chrono::steady_clock::now();
     if (now >= next_sweep) {
       Sweep();
-      if (on_sweep_) on_sweep_();
+      hooks_.on_sweep();
       next_sweep = now + kSweepInterval;
     }
     if (end_.has_value() && (connections_.empty() || now >= *end_)) return;
@@ -227,9 +232,11 @@ void Edge::Accept(int listener) {
       Count("limit");
       continue;
     }
+    std::unique_ptr<ByteStream> stream = StreamOf(std::move(client));
+    if (stream == nullptr) continue;
     const uint64_t id = next_id_++;
     auto& connection = connections_[id] =
-        std::make_unique<Connection>(std::move(client), host, port, limits_.connection, clock_());
+        std::make_unique<Connection>(std::move(stream), host, port, limits_.connection, clock_());
     Watch(connection->client_fd(), connection->client_events(), id, /*is_new=*/true);
     ++of_address_[host];
     MutexLock lock(&mu_);
@@ -237,19 +244,36 @@ void Edge::Accept(int listener) {
   }
 }
 
-bool Edge::Serve(uint64_t id, Connection* connection, std::string* why) {
-  char first = 0;
-  if (::recv(connection->client_fd(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return false;
+std::unique_ptr<ByteStream> Edge::StreamOf(Fd client) const {
+  if (tls_ == nullptr) return std::make_unique<SocketStream>(std::move(client));
+  return tls_->context()->Accept(std::move(client));
+}
+
+ByteStream::Opening Edge::Open(uint64_t id, Connection* connection, std::string* why) {
+  const ByteStream::Opening opening = connection->Open();
+  if (opening == ByteStream::Opening::kFailed) {
+    *why = "tls";
+    hooks_.on_bad_tls(connection->peer(), connection->client().failure());
+  }
+  if (opening != ByteStream::Opening::kDone || Serve(id, connection)) return opening;
+  *why = "descriptors";
+  return ByteStream::Opening::kFailed;
+}
+
+bool Edge::Serve(uint64_t id, Connection* connection) {
   Fd outer;
   Fd inner;
   if (!ConnectedPair(absl::StrCat(connection->peer(), ":", connection->port()), id, &outer,
                      &inner)) {
-    *why = "descriptors";
     return false;
   }
   connection->BeServedBehind(std::move(outer));
   Watch(connection->server_fd(), connection->server_events(), id, /*is_new=*/true);
-  handover_(inner.Release());
+  if (hooks_.peer_names != nullptr) {
+    std::vector<std::string> names = connection->client().peer_names();
+    if (!names.empty()) hooks_.peer_names->Add(id, std::move(names));
+  }
+  hooks_.handover(inner.Release());
   return true;
 }
 
@@ -282,10 +306,14 @@ void Edge::OnEvents(uint64_t id) {
   const auto it = connections_.find(id);
   if (it == connections_.end()) return;  // closed by an event before
   Connection& connection = *it->second;
-  std::string why;
-  if (!connection.served() && !Serve(id, &connection, &why)) {
-    Close(it, why);
-    return;
+  if (!connection.served()) {
+    std::string why;
+    const ByteStream::Opening opening = Open(id, &connection, &why);
+    if (opening == ByteStream::Opening::kWaits) return Rewatch(id, connection);
+    if (opening != ByteStream::Opening::kDone) {
+      Close(it, why);
+      return;
+    }
   }
   if (!connection.Move(clock_())) {
     Close(it, connection.refusal().ok() ? "" : "abuse");
@@ -300,7 +328,16 @@ void Edge::CloseUnserved() {
   }
 }
 
+void Edge::LookAtCertificate() {
+  absl::Status loaded;
+  if (tls_->Look(&loaded) == TlsReloader::Outcome::kUnchanged) return;
+  hooks_.on_certificate(loaded);
+  MutexLock lock(&mu_);
+  certificate_expires_ = tls_->context()->expires_unix_seconds();
+}
+
 void Edge::Sweep() {
+  if (tls_ != nullptr) LookAtCertificate();
   const SteadyTime now = clock_();
   const auto handshake = std::chrono::seconds(limits_.handshake_seconds);
   int64_t partial_bytes = 0;
@@ -332,6 +369,7 @@ Edge::Connections::iterator Edge::Close(Connections::iterator connection, const 
     MutexLock lock(&mu_);
     --num_connections_;
   }
+  if (hooks_.peer_names != nullptr) hooks_.peer_names->Remove(connection->first);
   return connections_.erase(connection);
 }
 

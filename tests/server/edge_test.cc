@@ -111,12 +111,11 @@ TEST(Edge, OneAddressCannotTakeAllPlaces) {
 
 TEST(Edge, WhoSaysNothingIsNotHandedOver) {
   std::atomic<int> num_handed_over{0};
-  const auto edge = server::Edge::Start(
-      "127.0.0.1:0", {}, [] { return SteadyTime(); },
-      [&](int fd) {
-        ++num_handed_over;
-        ::close(fd);
-      });
+  const auto edge =
+      server::Edge::Start("127.0.0.1:0", {}, [] { return SteadyTime(); }, {.handover = [&](int fd) {
+                            ++num_handed_over;
+                            ::close(fd);
+                          }});
   ASSERT_TRUE(edge.ok()) << edge.status();
   std::list<RawClient> silent;
   for (int n = 0; n < 20; ++n) silent.emplace_back((*edge)->port());
@@ -199,8 +198,8 @@ TEST(Edge, BytesPassUnchangedInBothDirections) {
 TEST(Edge, ShortDescriptorsLowerBothLimitsAlike) {
   const server::EdgeLimits wanted = {.max_connections = 1 << 29,
                                      .max_connections_per_peer = 1 << 28};
-  const auto edge = server::Edge::Start(
-      "127.0.0.1:0", wanted, [] { return SteadyTime(); }, [](int) {});
+  const auto edge = server::Edge::Start("127.0.0.1:0", wanted, [] { return SteadyTime(); },
+                                        {.handover = [](int) {}});
   ASSERT_TRUE(edge.ok()) << edge.status();
   const server::EdgeLimits& limits = (*edge)->limits();
   EXPECT_LT(limits.max_connections, 1 << 29);
@@ -210,8 +209,7 @@ TEST(Edge, ShortDescriptorsLowerBothLimitsAlike) {
 
 TEST(Edge, AddressesThatCannotBeListenedOnAreRefused) {
   const auto start = [](const std::string& listen) {
-    return server::Edge::Start(
-               listen, {}, [] { return SteadyTime(); }, [](int) {})
+    return server::Edge::Start(listen, {}, [] { return SteadyTime(); }, {.handover = [](int) {}})
         .status();
   };
   for (const char* bad : {"127.0.0.1:65536", "127.0.0.1", "127.0.0.1:", "127.0.0.1:http", ":-1"}) {
@@ -228,11 +226,13 @@ TEST(Edge, AddressesThatCannotBeListenedOnAreRefused) {
 TEST(Edge, ItsThreadCallsBackAgainAndAgain) {
   std::promise<void> twice;
   int num_calls = 0;
-  const auto edge = server::Edge::Start(
-      "127.0.0.1:0", {}, [] { return std::chrono::steady_clock::now(); }, [](int) {},
-      [&] {
-        if (++num_calls == 2) twice.set_value();
-      });
+  const auto edge =
+      server::Edge::Start("127.0.0.1:0", {}, [] { return std::chrono::steady_clock::now(); },
+                          {.handover = [](int) {},
+                           .on_sweep =
+                               [&] {
+                                 if (++num_calls == 2) twice.set_value();
+                               }});
   ASSERT_TRUE(edge.ok()) << edge.status();
   twice.get_future().wait();
 }

@@ -20,6 +20,21 @@ TEST(Options, DashesAndUnderscoresAreTheSame) {
   EXPECT_TRUE(parsed.options.log_json);
 }
 
+TEST(Options, ACertificateComesWithItsKey) {
+  const Parsed parsed = Parse({"--model=/m", "--tls-cert=c", "--tls-key=k", "--tls-client-ca=r"});
+  ASSERT_EQ(parsed.result, ParseResult::kRun);
+  EXPECT_TRUE(parsed.options.tls.enabled());
+  EXPECT_EQ(parsed.options.tls.cert, "c");
+  EXPECT_EQ(parsed.options.tls.key, "k");
+  EXPECT_EQ(parsed.options.tls.client_ca, "r");
+  EXPECT_FALSE(Parse({"--model=/m"}).options.tls.enabled());
+  for (const char* alone : {"--tls-cert=c", "--tls-key=k", "--tls-client-ca=r"}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse({"--model=/m", alone}).result, ParseResult::kExit) << alone;
+    EXPECT_NE(::testing::internal::GetCapturedStderr().find("--tls-"), std::string::npos);
+  }
+}
+
 TEST(Options, SizesTakeUnits) {
   const std::vector<std::pair<const char*, int64_t>> sizes = {{"--kv-bytes=0", 0},
                                                               {"--kv-bytes=12345", 12345},

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "engine/types/tenant.h"
+
+namespace folio::server {
+
+// Who makes a call, as far as it was found out. Without --tenants nobody is: each address is a
+// tenant of its own account, documents are everybody's and everybody is an administrator.
+struct Caller {
+  TenantPtr tenant;  // whose account pays; not null
+  // In front of the names of its documents (DocumentIdOf); empty without --tenants.
+  std::string owner;
+  bool is_admin = true;
+  std::string address;
+};
+
+}  // namespace folio::server

@@ -1,0 +1,158 @@
+// The gRPC port with TLS, asked by gRPC's own clients.
+#include "server/edge/tls.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "tests/scratch_dir.h"
+#include "tests/server/test_certificates.h"
+#include "tests/server/test_server.h"
+
+namespace folio::testing {
+namespace {
+
+constexpr std::chrono::seconds kPatience{30};
+
+// Files of a server, made anew by Write.
+class Files {
+ public:
+  explicit Files(bool wants_clients = false) : wants_clients_(wants_clients) { Write(root_); }
+
+  void Write(const TestCertificate& root, int days = 1) {
+    const TestCertificate server = MakeCertificate(root, "server", {"DNS:localhost"}, days);
+    directory_.Write("cert.pem", server.cert);
+    directory_.Write("key.pem", server.key);
+    directory_.Write("clients.pem", clients_.cert);
+  }
+  server::TlsFiles tls() const {
+    return {directory_.Path("cert.pem"), directory_.Path("key.pem"),
+            wants_clients_ ? directory_.Path("clients.pem") : ""};
+  }
+  server::ServerOptions options() const {
+    server::ServerOptions options;
+    options.tls = tls();
+    return options;
+  }
+  const ScratchDir& directory() const { return directory_; }
+  const TestCertificate& root() const { return root_; }
+  const TestCertificate& clients() const { return clients_; }
+
+ private:
+  const ScratchDir directory_;
+  const bool wants_clients_;
+  const TestCertificate root_ = MakeRoot("root");
+  const TestCertificate clients_ = MakeRoot("root of clients");
+};
+
+std::shared_ptr<grpc::Channel> Connect(TestServer* server, const TestCertificate& root,
+                                       const TestCertificate& shown = {}) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(absl::StrCat("localhost:", server->runner().grpc_port()),
+                                   grpc::SslCredentials({root.cert, shown.key, shown.cert}),
+                                   arguments);
+}
+
+grpc::Status GetInfo(const std::shared_ptr<grpc::Channel>& channel) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kPatience);
+  v1::ServerInfo info;
+  return v1::Control::NewStub(channel)->GetServerInfo(&context, {}, &info);
+}
+
+// Its certificate is read again about twice a second.
+bool Eventually(const std::function<bool()>& holds) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  while (std::chrono::steady_clock::now() < end) {
+    if (holds()) return true;
+  }
+  return false;
+}
+
+TEST(Tls, ClientsThatKnowTheRootAreServed) {
+  const Files files;
+  TestServer server(files.options());
+  const auto channel = Connect(&server, files.root());
+  EXPECT_TRUE(GetInfo(channel).ok()) << GetInfo(channel).error_message();
+  // More than one record, both ways.
+  Generate long_answer(channel, Ask(std::string(200000, 'x')));
+  EXPECT_TRUE(long_answer.Next().has_accepted());
+  server.engine().Emit(Delta(std::string(100000, 'y')));
+  EXPECT_EQ(long_answer.Next().delta().text().size(), 100000);
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(long_answer.Finish().ok());
+}
+
+TEST(Tls, PlaintextAndForeignRootsAreRefused) {
+  const Files files;
+  TestServer server(files.options());
+  EXPECT_EQ(GetInfo(server.TcpChannel()).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(GetInfo(Connect(&server, MakeRoot("another"))).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(GetInfo(Connect(&server, files.root())).ok());
+}
+
+TEST(Tls, ClientsShowACertificateWhereOneIsAskedFor) {
+  const Files files(/*wants_clients=*/true);
+  TestServer server(files.options());
+  const auto status = [&](const TestCertificate& shown) {
+    return GetInfo(Connect(&server, files.root(), shown)).error_code();
+  };
+  EXPECT_EQ(status(MakeCertificate(files.clients(), "client", {})), grpc::StatusCode::OK);
+  EXPECT_EQ(status({}), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status(MakeCertificate(files.root(), "client", {})), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(status(MakeCertificate(files.clients(), "client", {}, /*days=*/-1)),
+            grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST(Tls, ChangedFilesAreForNewConnectionsAndOldOnesGoOn) {
+  Files files;
+  TestServer server(files.options());
+  const auto old = Connect(&server, files.root());
+  Generate answer(old, Ask("hello"));
+  EXPECT_TRUE(answer.Next().has_accepted());
+  const TestCertificate next = MakeRoot("next");
+  files.Write(next);
+  EXPECT_TRUE(Eventually([&] { return GetInfo(Connect(&server, next)).ok(); }));
+  EXPECT_FALSE(GetInfo(Connect(&server, files.root())).ok());
+  server.engine().Emit(Completed(1));
+  EXPECT_TRUE(answer.Finish().ok());
+  EXPECT_TRUE(GetInfo(old).ok());
+}
+
+TEST(Tls, BrokenFilesAreNotTaken) {
+  Files files;
+  auto reloader = server::TlsReloader::Start(files.tls());
+  ASSERT_TRUE(reloader.ok()) << reloader.status();
+  const auto before = (*reloader)->context();
+  absl::Status error;
+  EXPECT_EQ((*reloader)->Look(&error), server::TlsReloader::Outcome::kUnchanged);
+  files.directory().Write("key.pem", "no key");
+  EXPECT_EQ((*reloader)->Look(&error), server::TlsReloader::Outcome::kFailed);
+  EXPECT_NE(std::string(error.message()).find("key.pem"), std::string::npos) << error;
+  EXPECT_EQ((*reloader)->context(), before);
+  EXPECT_EQ((*reloader)->Look(&error), server::TlsReloader::Outcome::kUnchanged);
+  files.Write(files.root());
+  EXPECT_EQ((*reloader)->Look(&error), server::TlsReloader::Outcome::kLoaded);
+  EXPECT_NE((*reloader)->context(), before);
+}
+
+TEST(Tls, AKeyOfAnotherCertificateOrNoFileAtAllIsRefusedAtStart) {
+  Files files;
+  const TestCertificate other = MakeCertificate(files.root(), "other", {});
+  server::TlsFiles wrong = files.tls();
+  wrong.key = files.directory().Write("other.pem", other.key);
+  EXPECT_TRUE(absl::IsInvalidArgument(server::TlsContext::Load(wrong).status()));
+  wrong.key = files.directory().Path("absent.pem");
+  EXPECT_TRUE(absl::IsInvalidArgument(server::TlsContext::Load(wrong).status()));
+  wrong = files.tls();
+  wrong.client_ca = files.directory().Write("empty.pem", "");
+  EXPECT_TRUE(absl::IsInvalidArgument(server::TlsContext::Load(wrong).status()));
+}
+
+}  // namespace
+}  // namespace folio::testing
