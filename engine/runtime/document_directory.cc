@@ -37,6 +37,13 @@ bool IsFinished(const DocumentInfo& document) {
   return document.state == DocumentState::kReady || document.state == DocumentState::kFailed;
 }
 
+// Whose limits a document counts to: its payer's, of whom one that was stored knows the name alone.
+// Empty: nobody's.
+std::string TenantOf(const DocumentInfo& document) {
+  if (document.payer.tenant != nullptr) return document.payer.tenant->name;
+  return std::string(DocumentOwner(document.handle.id));
+}
+
 }  // namespace
 
 const char* DocumentStateName(DocumentState state) {
@@ -73,14 +80,14 @@ DocumentDirectory::Changing::Changing(DocumentDirectory* of, const DocumentHandl
   document = &it->second;
   ++directory->num_changes_;
   directory->pinned_bytes_ -= PinnedBytes(*document);
-  if (Held* held = directory->HeldBy(document->payer)) held->stored_bytes -= document->stored_bytes;
+  if (Held* held = directory->HeldBy(*document)) held->stored_bytes -= document->stored_bytes;
 }
 
 DocumentDirectory::Changing::~Changing() {
   const DocumentInfo* const left = directory->Lookup(handle);
   if (left != nullptr) {
     directory->pinned_bytes_ += PinnedBytes(*left);
-    if (Held* held = directory->HeldBy(left->payer)) held->stored_bytes += left->stored_bytes;
+    if (Held* held = directory->HeldBy(*left)) held->stored_bytes += left->stored_bytes;
   }
   directory->mu_.Unlock();
   if (document != nullptr && directory->limits_.on_change) directory->limits_.on_change(handle);
@@ -117,15 +124,15 @@ absl::Status DocumentDirectory::CheckTenant(const Payer& payer) const {
   return absl::OkStatus();
 }
 
-DocumentDirectory::Held* DocumentDirectory::HeldBy(const Payer& payer) {
-  const auto it = payer.tenant == nullptr ? held_.end() : held_.find(payer.tenant->name);
+DocumentDirectory::Held* DocumentDirectory::HeldBy(const DocumentInfo& document) {
+  const auto it = held_.find(TenantOf(document));
   return it == held_.end() ? nullptr : &it->second;
 }
 
 // What may throw comes first.
 void DocumentDirectory::Add(DocumentInfo document) {
-  Held* const held =
-      document.payer.tenant == nullptr ? nullptr : &held_[document.payer.tenant->name];
+  const std::string tenant = TenantOf(document);
+  Held* const held = tenant.empty() ? nullptr : &held_[tenant];
   const auto [it, is_new] = documents_.emplace(document.handle.id, std::move(document));
   const DocumentInfo& added = it->second;
   ++counts_[static_cast<size_t>(added.state)];
@@ -314,8 +321,8 @@ absl::Status DocumentDirectory::Remove(const DocumentHandle& handle) {
   const DocumentInfo* const document = change.document;
   if (document == nullptr) return NoDocument(handle.id);
   --counts_[static_cast<size_t>(document->state)];
-  if (Held* held = HeldBy(document->payer); held != nullptr && --held->documents == 0) {
-    held_.erase(document->payer.tenant->name);
+  if (Held* held = HeldBy(*document); held != nullptr && --held->documents == 0) {
+    held_.erase(TenantOf(*document));
   }
   documents_.erase(handle.id);
   return absl::OkStatus();

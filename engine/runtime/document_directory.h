@@ -137,7 +137,7 @@ class DocumentDirectory {
   };
   absl::Status CheckTenant(const Payer& payer) const FOLIO_REQUIRES(mu_);
   // Of the tenant of a document that is there; null: it is nobody's.
-  Held* HeldBy(const Payer& payer) FOLIO_REQUIRES(mu_);
+  Held* HeldBy(const DocumentInfo& document) FOLIO_REQUIRES(mu_);
   void Add(DocumentInfo document) FOLIO_REQUIRES(mu_);
   absl::Status CheckPinned(const std::string& id, int64_t pinned_bytes, int64_t num_bytes) const;
   const DocumentInfo* Lookup(const DocumentHandle& handle) const FOLIO_REQUIRES(mu_);

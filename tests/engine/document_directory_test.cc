@@ -170,6 +170,24 @@ TEST_F(DocumentDirectoryTest, UsesGoToDiskOftenEnoughForTheTtlAndNotMore) {
   EXPECT_FALSE(directory_.Touch(b)) << "it does not expire";
 }
 
+TEST_F(DocumentDirectoryTest, StoredDocumentsCountToTheLimitsOfTheirOwner) {
+  DocumentDirectory::Stored stored;
+  stored.handle = {"acme/book", 3};
+  stored.whole = true;
+  stored.stored_bytes = 100;
+  directory_.AddStored(stored);
+  const auto create = [&](const std::string& id, const Tenant& tenant) {
+    return directory_.Create(id, {}, nullptr, {std::make_shared<const Tenant>(tenant)}).status();
+  };
+  const Tenant one{.name = "acme", .limits = {.max_documents = 1}};
+  const Tenant bytes{.name = "acme", .limits = {.max_stored_bytes = 100}};
+  EXPECT_TRUE(absl::IsResourceExhausted(create("acme/other", one)));
+  EXPECT_TRUE(absl::IsResourceExhausted(create("acme/other", bytes)));
+  EXPECT_TRUE(create("else/book", {.name = "else", .limits = {.max_documents = 1}}).ok());
+  EXPECT_TRUE(directory_.Remove(stored.handle).ok());
+  EXPECT_TRUE(create("acme/other", one).ok());
+}
+
 TEST_F(DocumentDirectoryTest, StoredDocumentsExpireLikeOthers) {
   DocumentDirectory::Stored stored;
   stored.handle = {"old", 7};
