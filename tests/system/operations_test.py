@@ -61,7 +61,8 @@ class OperationsTest(unittest.TestCase):
         return [json.loads(line) for line in self.server.log().splitlines(keepends=True) if line.endswith("\n")]
 
     def test_a_call_is_seen_and_cancelled_and_logged(self):
-        asking = self.server.start_folio("ask", "--question", "Why?", "--max-new-tokens", 16000, "--strategy", "full")
+        # Of several steps: the first may be over before the server knows whose it was.
+        asking = self.server.start_folio("ask", "--question", "The sky is blue. " * 500, "--max-new-tokens", 16000, "--strategy", "full")
         self.addCleanup(asking.kill)
         wait_for(lambda: any(r["phase"] == "PHASE_DECODE" for r in self.requests()), "the answer is under way")
         request = self.requests()[0]
@@ -83,7 +84,7 @@ class OperationsTest(unittest.TestCase):
         self.assertGreater(line["seconds"], line["decode_seconds"])
         self.assertGreater(line["decode_seconds"], 0)
         slow = [line["message"] for line in self.lines() if line.get("message", "").startswith("slow step: ")]
-        self.assertTrue(any(f'of "{request["request_id"]}" after 0' in message for message in slow), slow[:3])
+        self.assertTrue(any(f'of "{request["request_id"]}" after ' in message for message in slow), slow[:3])
         self.assertTrue(any("a token for each of 1 answers" in message for message in slow), slow[-3:])
 
     def test_the_metrics_port_says_health(self):
