@@ -1,6 +1,7 @@
 #include "engine/runtime/slow_step_watch.h"
 
 #include <new>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -107,8 +108,11 @@ TEST(SlowSteps, TheLoopTellsOfThem) {
   spec.tokens.assign(20, 3);
   spec.attention = Attention("full");
   spec.stop.max_new_tokens = 3;
+  TenantAccounts::Ticket ticket;
+  LimitOf of;
+  loop.accounts().Join(loop.accounts().Open(spec.tenant), {.requests = 1}, {}, &ticket, &of);
   loop.Submit(7, std::make_unique<Generation>(std::move(spec), std::make_shared<Recorder>(),
-                                              tokenizer, kEos, nullptr));
+                                              tokenizer, kEos, std::move(ticket)));
   while (loop.RunStep()) {
   }
   ASSERT_EQ(told.size(), static_cast<size_t>(runner.steps));
