@@ -1,6 +1,7 @@
 #include "server/edge/tls.h"
 
 #include <openssl/asn1.h>
+#include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
@@ -79,12 +80,50 @@ std::vector<std::string> NamesOf(const X509* certificate) {
   return names;
 }
 
+int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+
+bool WouldWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+int Send(BIO* bio, const char* bytes, int size) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t sent =
+      ::send(SocketOf(bio), bytes, static_cast<size_t>(size), MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && WouldWait()) BIO_set_retry_write(bio);
+  return static_cast<int>(sent);
+}
+
+int Receive(BIO* bio, char* to, int size) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t count = ::recv(SocketOf(bio), to, static_cast<size_t>(size), MSG_DONTWAIT);
+  if (count < 0 && WouldWait()) BIO_set_retry_read(bio);
+  return static_cast<int>(count);
+}
+
+long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
+
+// A socket for OpenSSL, whose own one ends the process with SIGPIPE when the client is gone.
+BIO* NewSocketBio(int socket) {
+  static BIO_METHOD* const method = [] {
+    BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    BIO_meth_set_write(made, Send);
+    BIO_meth_set_read(made, Receive);
+    BIO_meth_set_ctrl(made, Control);
+    return made;
+  }();
+  BIO* const bio = BIO_new(method);
+  if (bio == nullptr) return nullptr;
+  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
+  BIO_set_init(bio, 1);
+  return bio;
+}
+
 // Reads and writes records with one socket. What OpenSSL has decrypted is always taken whole:
 // records have 16 KiB, and reads have room for more.
 class TlsStream final : public ByteStream {
  public:
-  TlsStream(Fd socket, SSL* ssl) : socket_(std::move(socket)), ssl_(ssl) {
-    SSL_set_fd(ssl_, socket_.get());
+  // Takes `bio` and `ssl` over.
+  TlsStream(Fd socket, BIO* bio, SSL* ssl) : socket_(std::move(socket)), ssl_(ssl) {
+    SSL_set_bio(ssl_, bio, bio);
     SSL_set_accept_state(ssl_);
   }
   ~TlsStream() override { SSL_free(ssl_); }
@@ -187,7 +226,12 @@ TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
 std::unique_ptr<ByteStream> TlsContext::Accept(Fd socket) const {
   SSL* const ssl = SSL_new(context_);
-  return ssl == nullptr ? nullptr : std::make_unique<TlsStream>(std::move(socket), ssl);
+  BIO* const bio = ssl == nullptr ? nullptr : NewSocketBio(socket.get());
+  if (bio == nullptr) {
+    SSL_free(ssl);
+    return nullptr;
+  }
+  return std::make_unique<TlsStream>(std::move(socket), bio, ssl);
 }
 
 TlsReloader::TlsReloader(const TlsFiles& files)

@@ -6,8 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "tests/scratch_dir.h"
 #include "tests/server/test_certificates.h"
 #include "tests/server/test_server.h"
@@ -122,6 +124,53 @@ TEST(Tls, ChangedFilesAreForNewConnectionsAndOldOnesGoOn) {
   server.engine().Emit(Completed(1));
   EXPECT_TRUE(answer.Finish().ok());
   EXPECT_TRUE(GetInfo(old).ok());
+}
+
+// Certificate, key and token are all replaced while answers are written, and calls go on to be
+// made.
+TEST(Tls, FiftyStreamsSeeNothingOfARotation) {
+  constexpr int kStreams = 50;
+  constexpr char kTokens[] = R"({"tenants": {"a": {"token_sha256": [$0]}}})";
+  // Of "alpha" and "beta".
+  const std::string first = R"("8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8")";
+  const std::string second =
+      R"("f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753")";
+  Files files;
+  server::ServerOptions options = files.options();
+  options.tenants =
+      files.directory().Write("tenants.json", absl::Substitute(kTokens, first + ", " + second));
+  TestServer server(options);
+  const auto old = Connect(&server, files.root());
+  const auto stub = v1::Inference::NewStub(old);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::GenerateEvent>>> streams;
+  v1::GenerateEvent event;
+  for (int n = 0; n < kStreams; ++n) {
+    contexts.push_back(std::make_unique<grpc::ClientContext>());
+    contexts.back()->AddMetadata("authorization", "Bearer alpha");
+    streams.push_back(stub->Generate(contexts.back().get(), Ask("hello")));
+    ASSERT_TRUE(streams.back()->Read(&event));
+  }
+  const auto status = [](const std::shared_ptr<grpc::Channel>& channel, const char* token) {
+    grpc::ClientContext context;
+    context.AddMetadata("authorization", std::string("Bearer ") + token);
+    v1::ServerInfo info;
+    return v1::Control::NewStub(channel)->GetServerInfo(&context, {}, &info).error_code();
+  };
+  const TestCertificate next = MakeRoot("next");
+  files.Write(next);
+  files.directory().Write("tenants.json", absl::Substitute(kTokens, second));
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_EQ(status(old, "beta"), grpc::StatusCode::OK);
+    return status(Connect(&server, next), "beta") == grpc::StatusCode::OK &&
+           status(old, "alpha") == grpc::StatusCode::UNAUTHENTICATED;
+  }));
+  for (int n = 0; n < kStreams; ++n) {
+    server.engine().Emit(Completed(1), static_cast<RequestId>(n + 1));
+    while (streams[static_cast<size_t>(n)]->Read(&event)) {
+    }
+    EXPECT_TRUE(streams[static_cast<size_t>(n)]->Finish().ok());
+  }
 }
 
 TEST(Tls, BrokenFilesAreNotTaken) {
