@@ -1,14 +1,13 @@
 // What the front door of the real engine says of the queue: bounds, deadlines, forecasts.
 #include <chrono>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "engine/runtime/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/event_recorder.h"
+#include "tests/engine/gate.h"
 
 namespace folio::test {
 namespace {
@@ -38,32 +37,6 @@ GenerateSpec Spec(int prompt, int max_new = 3) {
 TenantPtr Named(const std::string& name, const TenantLimits& limits = {}) {
   return std::make_shared<Tenant>(Tenant{.name = name, .limits = limits});
 }
-
-// Stops the engine thread at the first event until it is released.
-class Gate final : public EventSink {
- public:
-  void OnEvent(Event) override {
-    std::unique_lock<std::mutex> lock(mu_);
-    reached_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-  }
-  void WaitUntilReached() {
-    std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [this] { return reached_; });
-  }
-  void Open() {
-    std::lock_guard<std::mutex> lock(mu_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  bool reached_ = false;
-  bool open_ = false;
-};
 
 // The bound that a request is refused for; "" if it is not.
 std::string LimitOfSubmit(Engine* engine, GenerateSpec spec, const TenantPtr& tenant) {

@@ -2,8 +2,6 @@
 #include "engine/runtime/engine.h"
 
 #include <atomic>
-#include <condition_variable>
-#include <mutex>
 #include <thread>
 
 #include "engine/backend/cpu/cpu_backend.h"
@@ -11,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/engine/event_recorder.h"
 #include "tests/engine/failing_backend.h"
+#include "tests/engine/gate.h"
 #include "tests/engine/test_model.h"
 
 namespace folio::test {
@@ -39,32 +38,6 @@ GenerateSpec Spec(int prompt = 5, int max_new = 3) {
   spec.stop.ignore_eos = true;
   return spec;
 }
-
-// Stops the engine thread at the first event until it is released.
-class Gate final : public EventSink {
- public:
-  void OnEvent(Event) override {
-    std::unique_lock<std::mutex> lock(mu_);
-    reached_ = true;
-    changed_.notify_all();
-    changed_.wait(lock, [this] { return open_; });
-  }
-  void WaitUntilReached() {
-    std::unique_lock<std::mutex> lock(mu_);
-    changed_.wait(lock, [this] { return reached_; });
-  }
-  void Open() {
-    std::lock_guard<std::mutex> lock(mu_);
-    open_ = true;
-    changed_.notify_all();
-  }
-
- private:
-  std::mutex mu_;
-  std::condition_variable changed_;
-  bool reached_ = false;
-  bool open_ = false;
-};
 
 TEST(Engine, ModelsThatCannotBeLoadedAreErrors) {
   EngineOptions options = SmallOptions();
