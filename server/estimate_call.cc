@@ -26,6 +26,7 @@ v1::EstimateResponse::Fit FitOf(const Estimate& estimate) {
 void Fill(const Estimate& estimate, v1::EstimateResponse* response) {
   *response->mutable_strategy() = ToProto(estimate.attention.strategy);
   *response->mutable_position() = ToProto(estimate.attention.position);
+  response->set_adapter(estimate.attention.adapter.name);
   response->set_prompt_tokens(static_cast<uint64_t>(estimate.prompt_tokens));
   response->set_total_tokens(static_cast<uint64_t>(estimate.total_tokens));
   ToProto(estimate.memory, response->mutable_memory());
@@ -52,9 +53,11 @@ grpc::Status EstimateOf(const v1::DocumentEstimate& document, const ServiceConte
     return BadField("document.token_count",
                     absl::StrCat("is ", document.token_count(), ", must be 1 to ", most));
   }
-  const auto estimate =
-      context.engine()->EstimateDocument(FromProto(document.strategy(), document.position()),
-                                         static_cast<int64_t>(document.token_count()), {tenant});
+  AttentionSpec wanted = FromProto(document.strategy(), document.position());
+  wanted.adapter.name = document.adapter();
+  const auto estimate = context.engine()->EstimateDocument(
+      wanted, static_cast<int64_t>(document.token_count()), {tenant});
+  if (absl::IsNotFound(estimate.status())) return NoAdapter(estimate.status());
   if (absl::IsInvalidArgument(estimate.status())) {
     return BadFields({BadAttention(estimate.status(), "document.")});
   }

@@ -80,14 +80,14 @@ DocumentDirectory::Changing::Changing(DocumentDirectory* of, const DocumentHandl
   document = &it->second;
   ++directory->num_changes_;
   directory->pinned_bytes_ -= PinnedBytes(*document);
-  if (Held* held = directory->HeldBy(*document)) held->stored_bytes -= document->stored_bytes;
+  if (Held* held = directory->HeldBy(*document)) held->Count(*document, -1);
 }
 
 DocumentDirectory::Changing::~Changing() {
   const DocumentInfo* const left = directory->Lookup(handle);
   if (left != nullptr) {
     directory->pinned_bytes_ += PinnedBytes(*left);
-    if (Held* held = directory->HeldBy(*left)) held->stored_bytes += left->stored_bytes;
+    if (Held* held = directory->HeldBy(*left)) held->Count(*left, 1);
   }
   directory->mu_.Unlock();
   if (document != nullptr && directory->limits_.on_change) directory->limits_.on_change(handle);
@@ -115,6 +115,12 @@ absl::Status DocumentDirectory::CheckTenant(const Payer& payer) const {
                         absl::StrCat("the tenant has its limit of ", limits.max_documents,
                                      " documents; delete some"));
   }
+  if (limits.max_unfinished_uploads > 0 &&
+      held.unfinished_uploads >= limits.max_unfinished_uploads) {
+    return LimitReached(kUnfinishedUploads, LimitOf::kTenant,
+                        absl::StrCat("the tenant has its limit of ", limits.max_unfinished_uploads,
+                                     " unfinished uploads; finish or delete some"));
+  }
   if (limits.max_stored_bytes > 0 && held.stored_bytes >= limits.max_stored_bytes) {
     return LimitReached(
         kStoredBytes, LimitOf::kTenant,
@@ -122,6 +128,11 @@ absl::Status DocumentDirectory::CheckTenant(const Payer& payer) const {
                      " bytes on disk, its limit is ", limits.max_stored_bytes, "; delete some"));
   }
   return absl::OkStatus();
+}
+
+void DocumentDirectory::Held::Count(const DocumentInfo& document, int times) {
+  if (document.state == DocumentState::kUploading) unfinished_uploads += times;
+  stored_bytes += times * document.stored_bytes;
 }
 
 DocumentDirectory::Held* DocumentDirectory::HeldBy(const DocumentInfo& document) {
@@ -139,7 +150,7 @@ void DocumentDirectory::Add(DocumentInfo document) {
   ++num_changes_;
   if (held == nullptr) return;
   ++held->documents;
-  held->stored_bytes += added.stored_bytes;
+  held->Count(added, 1);
 }
 
 absl::StatusOr<DocumentInfo> DocumentDirectory::Create(

@@ -133,7 +133,11 @@ class DocumentDirectory {
   // What documents of one tenant hold.
   struct Held {
     int documents = 0;
+    int unfinished_uploads = 0;
     int64_t stored_bytes = 0;
+
+    // What may change of a document: adds it, or with -1 takes it away.
+    void Count(const DocumentInfo& document, int times);
   };
   absl::Status CheckTenant(const Payer& payer) const FOLIO_REQUIRES(mu_);
   // Of the tenant of a document that is there; null: it is nobody's.

@@ -240,8 +240,8 @@ class Engine {
   // What a request would take if it were submitted now, and whether there is memory for it. Errors:
   // as Submit, but for a queue that is full and a request that can never fit.
   virtual absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const = 0;
-  // The same of a document of so many tokens. Errors: INVALID_ARGUMENT (attention, too many
-  // tokens).
+  // The same of a document of so many tokens. Errors: NOT_FOUND (adapter), INVALID_ARGUMENT
+  // (attention, too many tokens).
   virtual absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention,
                                                     int64_t num_tokens,
                                                     const Payer& payer) const = 0;

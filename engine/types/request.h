@@ -64,6 +64,7 @@ inline constexpr char kQueuedPrefillTokens[] = "queued_prefill_tokens";
 inline constexpr char kQueuedKvBytes[] = "queued_kv_bytes";
 inline constexpr char kKvBytes[] = "kv_bytes";
 inline constexpr char kDocuments[] = "documents";
+inline constexpr char kUnfinishedUploads[] = "unfinished_uploads";
 inline constexpr char kStoredBytes[] = "stored_bytes";
 
 // Payload of a refusal for want of time: the seconds until the first token, as expected.

@@ -15,6 +15,8 @@ struct TenantLimits {
   // Reserved in the KV cache by its requests and documents together.
   int64_t max_kv_bytes = 0;
   int max_documents = 0;
+  // Of its documents, those whose text has not come to its end.
+  int max_unfinished_uploads = 0;
   // Of its stored documents (--kv-dir).
   int64_t max_stored_bytes = 0;
 };

@@ -96,6 +96,7 @@ class TenantParser {
     }
     if (key == "max_kv_bytes") return ReadLimit(value, &limits->max_kv_bytes);
     if (key == "max_documents") return ReadLimit(value, &limits->max_documents);
+    if (key == "max_unfinished_uploads") return ReadLimit(value, &limits->max_unfinished_uploads);
     if (key == "max_stored_bytes") return ReadLimit(value, &limits->max_stored_bytes);
     return absl::InvalidArgumentError("is no key of a tenant");
   }

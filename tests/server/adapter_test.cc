@@ -107,6 +107,10 @@ TEST_F(AdapterServer, OneThatIsNotLoadedIsNotFound) {
   *estimate.mutable_request() = request;
   v1::EstimateResponse response;
   ExpectNoAdapter(inference->Estimate(&of_estimate, estimate, &response));
+  grpc::ClientContext of_document;
+  estimate.mutable_document()->set_token_count(10);
+  estimate.mutable_document()->set_adapter("nobody");
+  ExpectNoAdapter(inference->Estimate(&of_document, estimate, &response));
 
   grpc::ClientContext of_score;
   const auto scores = inference->Score(&of_score);
@@ -118,6 +122,25 @@ TEST_F(AdapterServer, OneThatIsNotLoadedIsNotFound) {
   while (scores->Read(&score)) {
   }
   ExpectNoAdapter(scores->Finish());
+}
+
+TEST_F(AdapterServer, AnEstimateSaysWhichOneItIsOf) {
+  const auto inference = v1::Inference::NewStub(server_.channel());
+  const auto adapter_of = [&inference](const v1::EstimateRequest& request) {
+    grpc::ClientContext context;
+    v1::EstimateResponse response;
+    EXPECT_TRUE(inference->Estimate(&context, request, &response).ok());
+    return response.adapter();
+  };
+  v1::EstimateRequest request;
+  *request.mutable_request() = Ask("x");
+  EXPECT_EQ(adapter_of(request), "");
+  request.mutable_request()->set_adapter("poet");
+  EXPECT_EQ(adapter_of(request), "poet");
+  request.mutable_document()->set_token_count(10);
+  EXPECT_EQ(adapter_of(request), "");
+  request.mutable_document()->set_adapter("poet");
+  EXPECT_EQ(adapter_of(request), "poet");
 }
 
 TEST_F(AdapterServer, AScoredTextHasTheOneThatItsHeaderNames) {
