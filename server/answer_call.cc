@@ -72,9 +72,10 @@ AnswerCall<Wire>* AnswerCall<Wire>::Start(ServiceContext* context, grpc::Callbac
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndEarly(status); });
   };
-  call->listed_ = context->calls.Add({Wire::kName, call->caller_.address, call->caller_.owner,
-                                      call->arrived_, context->TraceOf(*rpc)},
-                                     cancel);
+  call->listed_ =
+      context->calls.Add({Wire::kName, call->caller_.address, call->caller_.owner, call->arrived_,
+                          context->TraceOf(*rpc), call->caller_.identity},
+                         cancel);
   call->listed_->SetRequestId(call->request_id_);
   call->self_ = call;
   context->streams.Add();
@@ -128,7 +129,7 @@ void AnswerCall<Wire>::Begin() {
     return writes_.Finish(std::move(refused));
   }
   const int64_t bytes = MemoryFor<Wire>(*incoming_, context_->engine()->tokenizer());
-  if (grpc::Status refused = context_->TakeMemory(bytes, &memory_); !refused.ok()) {
+  if (grpc::Status refused = context_->TakeMemory(caller_, bytes, &memory_); !refused.ok()) {
     preparing_.reset();
     return writes_.Finish(std::move(refused));
   }
@@ -180,7 +181,7 @@ grpc::Status AnswerCall<Wire>::Read(std::vector<GenerateQuestion>* questions) {
   const int64_t bytes = Wire::MemoryFor(request, context_->engine()->tokenizer());
   if (bytes > memory_.bytes()) {
     memory_ = {};
-    if (grpc::Status bad = context_->TakeMemory(bytes, &memory_); !bad.ok()) return bad;
+    if (grpc::Status bad = context_->TakeMemory(caller_, bytes, &memory_); !bad.ok()) return bad;
   }
   memory_.ShrinkTo(bytes);
   const grpc::Status read = ReadQuestions(questions);
@@ -216,6 +217,11 @@ grpc::Status AnswerCall<Wire>::Submit(std::vector<GenerateQuestion> questions) {
   // ids, and that the events of requests wait behind Accepted: the pump takes the lock too.
   MutexLock lock(&mu_);
   if (end_reason_.has_value()) return StatusWhileReading(*end_reason_);
+  if (grpc::Status refused = context_->TakeRequests(caller_, static_cast<int64_t>(questions.size()),
+                                                    static_cast<int64_t>(num_tokens));
+      !refused.ok()) {
+    return refused;
+  }
   ids_.reserve(questions.size());
   for (size_t i = 0; i < questions.size(); ++i) {
     const grpc::Status refused = SubmitOne(std::move(questions[i]), i);

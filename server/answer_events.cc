@@ -79,8 +79,10 @@ void AnswerCall<Wire>::HandleOf(size_t index, const Event& event) {
 template <typename Wire>
 void AnswerCall<Wire>::OnDelta(Answer* answer, const DeltaEvent& delta, SteadyTime now) {
   EnterPhase(answer, Phase::kDecode, now);
-  listed_->AddCompletionTokens(static_cast<int64_t>(delta.tokens.size()));
-  answer->metrics->generated_tokens->Increment(static_cast<double>(delta.tokens.size()));
+  const auto count = static_cast<int64_t>(delta.tokens.size());
+  listed_->AddCompletionTokens(count);
+  caller_.use->TakeTokens(count, now);
+  answer->metrics->generated_tokens->Increment(static_cast<double>(count));
   if (answer->last_token == SteadyTime{}) {
     answer->metrics->first_token_seconds[static_cast<size_t>(answer->document_use)]->Observe(
         Seconds(arrived_, now));

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "server/call_registry.h"
+#include "server/logging.h"
 #include "server/service_context.h"
 
 // How calls of the registry end: what their clients get beside the status, and what is kept of
@@ -20,7 +21,14 @@ struct CallEnd {
 CallEnd SendTrailers(const grpc::Status& status, const RunningCall& call,
                      grpc::CallbackServerContext* rpc) noexcept;
 
-// Counts and logs a call that is done, and has its spans exported.
+// Counts, logs and audits a call that is done.
+void KeepCall(const RpcRecord& record, ServiceContext* context);
+
+// The same of a call of the registry, and has its spans exported.
 void KeepRecord(const RunningCall& call, const CallEnd& end, ServiceContext* context);
+
+// Counts and audits a call that was not let in.
+void KeepRefusal(const char* method, const Caller& caller, const grpc::Status& refused,
+                 ServiceContext* context);
 
 }  // namespace folio::server

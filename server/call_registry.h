@@ -36,6 +36,8 @@ class RunningCall {
     std::string tenant;
     SteadyTime arrived{};
     TraceContext trace = {};
+    // Caller::identity.
+    std::string identity = {};
   };
   // What the request says; empty until it is read.
   struct Subject {

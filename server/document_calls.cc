@@ -20,9 +20,10 @@ namespace {
 constexpr uint32_t kDefaultPage = 100;
 constexpr uint32_t kMaxPage = 1000;
 
-// What the engine calls a document of the caller.
-std::string IdOf(const UnaryCall& call, const std::string& name) {
-  return DocumentIdOf(call.caller().owner, name);
+// What the engine calls the document of the caller that the call is about.
+std::string IdOf(UnaryCall* call, const std::string& name) {
+  call->NoteDocument(name);
+  return DocumentIdOf(call->caller().owner, name);
 }
 
 grpc::Status BadId() { return BadField("document_id", kDocumentIdRule); }
@@ -99,7 +100,7 @@ grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* cal
                                          const v1::GetDocumentRequest& request,
                                          v1::Document* response) {
   if (!IsValidDocumentId(request.document_id())) return call->End(BadId());
-  const std::string id = IdOf(*call, request.document_id());
+  const std::string id = IdOf(call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   ToProto(*document, response);
@@ -142,7 +143,7 @@ grpc::ServerUnaryReactor* RunDeleteDocument(ServiceContext* context, UnaryCall* 
                                             const v1::DeleteDocumentRequest& request,
                                             v1::DeleteDocumentResponse*) {
   if (!IsValidDocumentId(request.document_id())) return call->End(BadId());
-  const std::string id = IdOf(*call, request.document_id());
+  const std::string id = IdOf(call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   // Deleted meanwhile: gone as well.
@@ -154,7 +155,7 @@ grpc::ServerUnaryReactor* RunSaveDocument(ServiceContext* context, UnaryCall* ca
                                           const v1::SaveDocumentRequest& request,
                                           v1::Document* response) {
   if (!IsValidDocumentId(request.document_id())) return call->End(BadId());
-  const std::string id = IdOf(*call, request.document_id());
+  const std::string id = IdOf(call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   const DocumentHandle handle = document->handle;
@@ -180,7 +181,7 @@ grpc::ServerUnaryReactor* RunUpdateDocument(ServiceContext* context, UnaryCall* 
   CheckTtl(request.ttl(), "ttl", &bad);
   CheckLabels(request.set_labels(), "set_labels", &bad);
   if (!bad.empty()) return call->End(BadFields(bad));
-  const std::string id = IdOf(*call, request.document_id());
+  const std::string id = IdOf(call, request.document_id());
   const auto document = context->engine()->GetDocument(id);
   if (!document.has_value()) return call->End(NoDocument(id));
   const DocumentHandle handle = document->handle;

@@ -2,8 +2,9 @@
 
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <functional>
-#include <optional>
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -57,17 +58,28 @@ void DeleteExpiredUploads(Engine* engine, SteadyTime now) {
   });
 }
 
-bool DeleteOldestEmptyUpload(Engine* engine) {
-  std::optional<DocumentInfo> oldest;
-  ForEachUpload(*engine, [&oldest](const DocumentInfo& document) {
-    if (DocumentUpload::Of(document)->size_bytes() > 0) return;
-    if (!oldest.has_value() || document.handle.incarnation < oldest->handle.incarnation) {
-      oldest = document;
+bool DeleteEmptyUpload(Engine* engine, const std::string* owner) {
+  struct Held {
+    int count = 0;
+    DocumentHandle oldest;
+  };
+  std::map<std::string, Held> by_owner;
+  ForEachUpload(*engine, [&](const DocumentInfo& document) {
+    const std::string of(DocumentOwner(document.handle.id));
+    if (DocumentUpload::Of(document)->size_bytes() > 0 || (owner != nullptr && of != *owner))
+      return;
+    Held& held = by_owner[of];
+    if (++held.count == 1 || document.handle.incarnation < held.oldest.incarnation) {
+      held.oldest = document.handle;
     }
   });
-  if (!oldest.has_value()) return false;
-  Delete(engine, oldest->handle,
-         absl::StrCat("document ", Quoted(DocumentName(oldest->handle.id)),
+  const auto most = std::max_element(
+      by_owner.begin(), by_owner.end(),
+      [](const auto& a, const auto& b) { return a.second.count < b.second.count; });
+  if (most == by_owner.end()) return false;
+  const DocumentHandle& oldest = most->second.oldest;
+  Delete(engine, oldest,
+         absl::StrCat("document ", Quoted(DocumentName(oldest.id)),
                       " gave its place to another one: no byte of it had come"));
   return true;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "engine/runtime/engine.h"
 #include "server/clock.h"
 
@@ -14,8 +16,8 @@ void DeleteExpiredDocuments(Engine* engine);
 // Deletes the unfinished uploads that expired before `now`.
 void DeleteExpiredUploads(Engine* engine, SteadyTime now);
 
-// Makes room for another document: deletes the oldest upload that no byte has come for. False if
-// there is none.
-bool DeleteOldestEmptyUpload(Engine* engine);
+// Makes room for another document: of the uploads that no byte has come for, those of `owner` or
+// of anybody (null), deletes the oldest of whoever has most of them. False if there is none.
+bool DeleteEmptyUpload(Engine* engine, const std::string* owner);
 
 }  // namespace folio::server

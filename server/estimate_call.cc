@@ -74,6 +74,7 @@ grpc::ServerUnaryReactor* RunEstimate(ServiceContext* context, UnaryCall* call,
   if (!request.has_request()) {
     return call->End(BadField("subject", "one of request or document must be set"));
   }
+  call->NoteDocument(request.request().document().document_id());
   const auto work = [context, &request, response](const UnaryCall& running) {
     GenerateQuestion question;
     const auto interrupt = [&running] { return running.CheckWanted(); };

@@ -36,6 +36,9 @@ struct RpcRecord {
   std::string reason = {};  // google.rpc.ErrorInfo.reason
   std::string request_id = {};
   std::string tenant = {};
+  // Who it was, the tenant or an administrator in its name, and where from: for the audit log.
+  std::string identity = {};
+  std::string address = {};
   std::string document_id = {};
   std::string strategy = {};
   std::string trace_id = {};

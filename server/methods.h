@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include "server/begin_call.h"
+#include "server/call_end.h"
 #include "server/incoming.h"
 #include "server/service_context.h"
 #include "server/unary_call.h"
@@ -43,8 +44,11 @@ grpc::internal::MethodHandler* ServerStreamingMethod(ServiceContext* context, co
         using Reactor = grpc::ServerWriteReactor<Response>;
         return BeginCall<Reactor>([&]() -> Reactor* {
           Caller caller;
-          grpc::Status refused = context->Authenticate(name, *rpc, &caller);
-          if (!refused.ok()) return new EndedCall<Reactor>(std::move(refused));
+          grpc::Status refused = context->Authenticate(*rpc, &caller);
+          if (!refused.ok()) {
+            KeepRefusal(name, caller, refused, context);
+            return new EndedCall<Reactor>(std::move(refused));
+          }
           return Call::Start(context, rpc, std::move(caller), request);
         });
       });
@@ -58,8 +62,11 @@ grpc::internal::MethodHandler* BidiMethod(ServiceContext* context, const char* n
         using Reactor = grpc::ServerBidiReactor<Incoming<Request>, Response>;
         return BeginCall<Reactor>([&]() -> Reactor* {
           Caller caller;
-          grpc::Status refused = context->Authenticate(name, *rpc, &caller);
-          if (!refused.ok()) return new EndedCall<Reactor>(std::move(refused));
+          grpc::Status refused = context->Authenticate(*rpc, &caller);
+          if (!refused.ok()) {
+            KeepRefusal(name, caller, refused, context);
+            return new EndedCall<Reactor>(std::move(refused));
+          }
           return Call::Start(context, rpc, std::move(caller));
         });
       });

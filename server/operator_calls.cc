@@ -71,6 +71,7 @@ grpc::ServerUnaryReactor* RunCancelRequest(ServiceContext* context, UnaryCall* c
   const std::string& id = request.request_id();
   // Calls whose request is not read yet have none.
   if (id.empty()) return call->End(BadField("request_id", "is empty"));
+  call->NoteRequest(id);
   if (const std::string wrong = WhatIsWrongWithRequestId(id); !wrong.empty()) {
     return call->End(BadField("request_id", wrong));
   }

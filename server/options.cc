@@ -12,6 +12,7 @@
 #include "server/edge/listen_address.h"
 #include "server/flag_checks.h"
 #include "server/limit_flags.h"
+#include "server/port_flags.h"
 #include "server/version.h"
 
 namespace folio::server {
@@ -138,24 +139,33 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
                 "Temperature, top_k, top_p and repetition_penalty that a request leaves out are "
                 "those of the model's generation_config.json, absent keys as in transformers "
                 "(do_sample false: temperature 0; top_k 50); otherwise greedy");
-  app->add_option("--listen", options->listen, "gRPC address; port 0: any free port")
+  app->add_option("--listen", options->listen,
+                  "gRPC address; port 0: any free port. One that other hosts reach needs TLS, "
+                  "--tenants or --insecure")
       ->check(kAddress);
-  CLI::Option* const cert =
-      app->add_option("--tls-cert", options->tls.cert,
-                      "PEM file of the server's certificate and those between it and its root: the "
-                      "gRPC port speaks TLS. The files of --tls-* are read again when they change");
-  CLI::Option* const key =
-      app->add_option("--tls-key", options->tls.key, "PEM file of its private key");
-  cert->needs(key);
-  key->needs(cert);
+  app->add_flag("--insecure", options->insecure,
+                "Ports that other hosts reach may be without TLS and without tokens");
+  app->add_option("--tls-cert", options->tls.cert,
+                  "PEM file of the server's certificate and those between it and its root: the "
+                  "gRPC port speaks TLS. The files of --tls-* are read again when they change");
+  app->add_option("--tls-key", options->tls.key, "PEM file of its private key");
   app->add_option("--tls-client-ca", options->tls.client_ca,
-                  "PEM file of roots: every client shows a certificate that descends from one")
-      ->needs(cert);
+                  "PEM file of roots: every client shows a certificate that descends from one");
   app->add_option("--tenants", options->tenants,
                   "JSON file of who may call, read again when it changes; see docs/tenants.md. "
                   "Without it everybody may do everything");
-  app->add_option("--metrics-listen", options->metrics_listen, "Prometheus address, or off")
+  app->add_option("--audit-log", options->audit_log,
+                  "File that a line of JSON is appended to for each call that is about a document, "
+                  "lists or ends requests of others, or was not let in");
+  app->add_option("--metrics-listen", options->metrics_listen,
+                  "Address of the metrics port, or off: /metrics for Prometheus, /healthz and "
+                  "/readyz. One that other hosts reach needs TLS, tokens or --insecure")
       ->check(CLI::IsMember({"off"}) | kAddress);
+  app->add_flag("--metrics-tls", options->metrics_tls,
+                "The metrics port speaks TLS, too, with the files of --tls-cert and --tls-key");
+  app->add_flag("--metrics-tokens", options->metrics_tokens,
+                "/metrics is for bearer tokens of administrators, and of tenants with "
+                "\"metrics\": true");
   app->add_option(
       "--document-system", options->document_system,
       "System text in front of a document in a chat format, where its upload says none");
@@ -205,6 +215,7 @@ absl::Status Complete(CLI::App* app, const ConfigFlags& config, ServerOptions* o
   FOLIO_RETURN_IF_ERROR(ReadEnvironment(app));
   if (!config.file.empty()) FOLIO_RETURN_IF_ERROR(ReadConfigFile(config.file, app));
   FOLIO_RETURN_IF_ERROR(FitLimits(*app, options));
+  FOLIO_RETURN_IF_ERROR(CheckPortFlags(*options));
   if (!options->engine.model_dir.empty() || config.print) return absl::OkStatus();
   return absl::InvalidArgumentError("--model is required");
 }

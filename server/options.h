@@ -13,12 +13,17 @@ namespace folio::server {
 // Everything that flags set. Limits are also reported by Control.GetServerInfo.
 struct ServerOptions {
   EngineOptions engine;
-  std::string listen = "0.0.0.0:50051";
+  std::string listen = "127.0.0.1:50051";
   TlsFiles tls;
   std::string
       tenants;  // file of who may call (TenantDirectory); empty: everybody may do everything
-  std::string metrics_listen = "0.0.0.0:9090";  // "off": no metrics
-  std::string port_file;                        // where the bound ports are written, for scripts
+  std::string audit_log;  // file; empty: none
+  // A port that others reach is not opened without TLS or tokens, unless they are not wanted.
+  bool insecure = false;
+  std::string metrics_listen = "127.0.0.1:9090";  // "off": no metrics
+  bool metrics_tls = false;                       // with the files of `tls`
+  bool metrics_tokens = false;                    // of those that `tenants` lets read them
+  std::string port_file;                          // where the bound ports are written, for scripts
   int max_new_tokens = 16384;
   // In front of a document in a chat format whose header says nothing.
   std::string document_system = kDocumentSystem;

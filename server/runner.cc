@@ -128,6 +128,8 @@ struct Runner::State {
   TextService text{&context};
   ControlService control{&context};
   std::unique_ptr<MetricsListener> metrics_listener;
+  // For the thread of the listener, once it is there and if it speaks TLS.
+  std::atomic<MetricsListener*> metrics_port_tls{nullptr};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   LineRate bad_tls_lines;  // thread of the listener
@@ -177,7 +179,9 @@ absl::Status Runner::State::Listen() {
     if (!bad_tls_lines.Allow(std::chrono::steady_clock::now())) return;
     spdlog::warn("no TLS with {}: {}", peer, why);
   };
-  hooks.on_certificate = [](const absl::Status& loaded) {
+  hooks.on_certificate = [this](absl::Status loaded) {
+    MetricsListener* const metrics_port = metrics_port_tls.load();
+    if (loaded.ok() && metrics_port != nullptr) loaded = metrics_port->ReadTlsAgain();
     if (loaded.ok()) return spdlog::info("new connections have the changed files of --tls-cert");
     spdlog::error("the changed files of --tls-* are not used: {}", std::string(loaded.message()));
   };
@@ -201,13 +205,22 @@ int Runner::metrics_port() const { return state_->metrics_port(); }
 
 absl::Status Runner::State::StartMetrics() {
   if (options.metrics_listen == "off") return absl::OkStatus();
+  MetricsAnswers answers;
+  answers.live = [this] { return live.load(); };
+  answers.ready = [this] { return ready.load(); };
+  if (options.metrics_tokens) {
+    answers.may_read = [this](std::string_view authorization) {
+      return context.authenticator.MayReadMetrics(authorization);
+    };
+  }
   auto started = MetricsListener::Start(
-      options.metrics_listen, options.metrics,
+      options.metrics_listen, options.metrics, options.metrics_tls ? options.tls : TlsFiles(),
       {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
        Metrics::EdgeCollectable(edge.get()), Metrics::SpanCollectable(context.spans.get())},
-      {[this] { return live.load(); }, [this] { return ready.load(); }});
+      std::move(answers));
   if (!started.ok()) return started.status();
   metrics_listener = *std::move(started);
+  if (options.metrics_tls) metrics_port_tls.store(metrics_listener.get());
   return absl::OkStatus();
 }
 
@@ -219,7 +232,8 @@ void Runner::State::ProbePorts() {
                    options.tls.enabled() ? TlsQuestion() : Http2Question(),
                    [this, few] { return edge->num_connections() < few; }});
   if (metrics_listener != nullptr) {
-    ports.push_back({"the metrics port", metrics_listener->address(), Http1Question()});
+    ports.push_back({"the metrics port", metrics_listener->address(),
+                     options.metrics_tls ? TlsQuestion() : Http1Question()});
   }
   context.Probe(std::move(ports));
 }
@@ -248,6 +262,9 @@ absl::Status Runner::Start() {
   }
   if (!s.options.tenants.empty()) {
     FOLIO_RETURN_IF_ERROR(s.context.authenticator.Load(s.options.tenants));
+  }
+  if (!s.options.audit_log.empty()) {
+    FOLIO_ASSIGN_OR_RETURN(s.context.audit, AuditLog::Open(s.options.audit_log));
   }
   grpc::ServerBuilder builder;
   SetArguments(s.options, &builder);

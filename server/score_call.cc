@@ -28,9 +28,10 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->End(status); });
   };
-  call->listed_ = context->calls.Add(
-      {"Score", call->caller_.address, call->caller_.owner, call->arrived_, context->TraceOf(*rpc)},
-      cancel);
+  call->listed_ =
+      context->calls.Add({"Score", call->caller_.address, call->caller_.owner, call->arrived_,
+                          context->TraceOf(*rpc), call->caller_.identity},
+                         cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
@@ -84,7 +85,7 @@ void ScoreCall::OnPart() {
   // At worst an id in each byte, and its token.
   const auto needed = static_cast<int64_t>((sizeof(uint32_t) + sizeof(int32_t)) * bytes);
   MemoryBudget::Share memory;
-  if (grpc::Status refused = context_->TakeMemory(needed, &memory); !refused.ok()) {
+  if (grpc::Status refused = context_->TakeMemory(caller_, needed, &memory); !refused.ok()) {
     return Refuse(refused);
   }
   {
@@ -153,6 +154,7 @@ grpc::Status ScoreCall::OnHeader(const v1::ScoreHeader& header) {
   const auto resolved = context_->engine()->ResolveAttention(wanted, {});
   if (absl::IsNotFound(resolved.status())) return NoAdapter(resolved.status());
   if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "header.")});
+  if (grpc::Status refused = context_->TakeRequests(caller_, 1, 0); !refused.ok()) return refused;
   header_ = header;
   listed_->SetStrategy(resolved->strategy.name);
   tokenizer_.emplace(context_->engine()->tokenizer());
@@ -205,8 +207,10 @@ grpc::Status ScoreCall::Append(std::vector<int32_t> tokens) {
   begun_ = true;
   MutexLock lock(&mu_);
   if (id_ == 0) return grpc::Status::OK;  // the stream has failed and said so
-  num_waiting_ += static_cast<int64_t>(tokens.size());
-  listed_->AddPromptTokens(static_cast<int64_t>(tokens.size()));
+  const auto count = static_cast<int64_t>(tokens.size());
+  num_waiting_ += count;
+  listed_->AddPromptTokens(count);
+  caller_.use->TakeTokens(count, context_->clock());
   return ToGrpcStatus(context_->engine()->AppendToScore(id_, std::move(tokens)));
 }
 

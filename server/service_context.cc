@@ -55,9 +55,9 @@ ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
       options(o),
       clock(std::move(c)),
       metrics(m),
+      memory(options.requests.max_memory_bytes),
       spans(options.otlp_endpoint == "off" ? nullptr
                                            : std::make_unique<SpanExporter>(options.otlp_endpoint)),
-      memory(options.requests.max_memory_bytes),
       pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {
   pump_beat_.Beat();  // the first: a pump that never begins is noticed, too
 }
@@ -66,6 +66,7 @@ void ServiceContext::KeepHouse(SteadyTime now) {
   pump_beat_.Beat();
   CheckLiveness(now);
   LookAtTenants();
+  if (audit != nullptr) audit->Look();
   Engine* const engine = this->engine();
   if (engine == nullptr) return;
   trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy, memory.num_taken(), now);
@@ -80,12 +81,11 @@ void ServiceContext::LookAtTenants() {
   spdlog::error("the changed file of --tenants is not used: {}", std::string(read->message()));
 }
 
-grpc::Status ServiceContext::Authenticate(const char* method, const grpc::ServerContextBase& rpc,
-                                          Caller* caller) {
+grpc::Status ServiceContext::Authenticate(const grpc::ServerContextBase& rpc, Caller* caller) {
   grpc::Status status = authenticator.Authenticate(rpc, caller);
   if (status.ok()) return status;
-  metrics->OnRejected("unauthenticated");
-  metrics->OnRpc(method, CodeName(status.error_code()));
+  const bool full = status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  metrics->OnRejected(full ? "calls" : "unauthenticated");
   return status;
 }
 
@@ -174,23 +174,40 @@ grpc::Status ServiceContext::BeginPreparation(const std::string& client,
                                          "can have waiting and running")));
 }
 
-grpc::Status ServiceContext::TakeMemory(int64_t bytes, MemoryBudget::Share* share) {
-  auto taken = memory.Take(bytes);
+grpc::Status ServiceContext::TakeMemory(const Caller& caller, int64_t bytes,
+                                        MemoryBudget::Share* share) {
+  MemoryBudget& own = caller.use->memory();
+  auto taken = own.Take(bytes);
   if (taken.has_value()) {
     *share = *std::move(taken);
     return grpc::Status::OK;
   }
   metrics->OnRejected("memory");
-  const std::string limit = absl::StrCat(memory.limit());
+  const bool of_tenant = !own.HasRoom(bytes);
+  const MemoryBudget& full = of_tenant ? own : memory;
+  const std::string limit = absl::StrCat(full.limit());
+  const absl::Status refused =
+      LimitReached(kRequestMemoryBytes, of_tenant ? LimitOf::kTenant : LimitOf::kAll,
+                   absl::StrCat("the request needs ", bytes, " bytes outside the KV cache, ",
+                                full.used(), " of ", limit, of_tenant ? " of its tenant" : "",
+                                " are in use; send less text in one message",
+                                of_tenant ? "" : ", or see --max-request-memory-bytes"));
   // What can never be had is not worth a second try.
-  const bool never = bytes > memory.limit();
+  const bool never = bytes > full.limit();
   return ToGrpcStatus(
-      absl::ResourceExhaustedError(absl::StrCat(
-          "the request needs ", bytes, " bytes outside the KV cache, ", memory.used(), " of ",
-          limit, " are in use; send less text in one message, or see --max-request-memory-bytes")),
-      {"REQUEST_MEMORY",
-       {{"limit_bytes", limit}},
-       never ? std::chrono::milliseconds(0) : std::max(RetryDelay(), kMemoryRetry)});
+      refused, {"REQUEST_MEMORY",
+                {{"limit_bytes", limit}},
+                never ? std::chrono::milliseconds(0) : std::max(RetryDelay(), kMemoryRetry)});
+}
+
+grpc::Status ServiceContext::TakeRequests(const Caller& caller, int64_t requests, int64_t tokens) {
+  const auto wait = caller.use->TakeRequests(requests, tokens, clock());
+  if (!wait.has_value()) return grpc::Status::OK;
+  metrics->OnRejected("rate");
+  return ToGrpcStatus(LimitReached(wait->limit, LimitOf::kTenant,
+                                   absl::StrCat("the tenant has had its ", wait->per_minute, " ",
+                                                wait->what, " of this minute")),
+                      {"RATE_LIMIT", {}, wait->time});
 }
 
 DocumentUpload::Surroundings ServiceContext::ForUploads(const Tokenizer& tokenizer) {

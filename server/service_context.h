@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
+#include "server/audit_log.h"
 #include "server/auth/authenticator.h"
 #include "server/call_registry.h"
 #include "server/client_shares.h"
@@ -82,8 +83,8 @@ class ServiceContext {
   // New work is refused from now on.
   void StartDrain() { draining_.store(true); }
 
-  // Who calls; what is refused is counted for `method`. UNAUTHENTICATED, PERMISSION_DENIED.
-  grpc::Status Authenticate(const char* method, const grpc::ServerContextBase& rpc, Caller* caller);
+  // Who calls, as Authenticator says it; what is refused is counted.
+  grpc::Status Authenticate(const grpc::ServerContextBase& rpc, Caller* caller);
   // UNAVAILABLE while the model loads; after OK engine() is not null.
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
@@ -91,12 +92,20 @@ class ServiceContext {
   // CheckServing for a request that will wait; it counts as being prepared while it holds its
   // share. RESOURCE_EXHAUSTED when as many are, in all or of this client, as can wait and run.
   grpc::Status BeginPreparation(const std::string& client, ClientShares::Share* preparing);
-  // RESOURCE_EXHAUSTED when all requests together hold too much to take `bytes` more.
-  grpc::Status TakeMemory(int64_t bytes, MemoryBudget::Share* share);
+  // RESOURCE_EXHAUSTED when the requests of the caller, or all together, hold too much to take
+  // `bytes` more.
+  grpc::Status TakeMemory(const Caller& caller, int64_t bytes, MemoryBudget::Share* share);
+  // Counts so many requests with so many tokens of prompts to the rates of the caller.
+  // RESOURCE_EXHAUSTED: it has had as much as it may for now.
+  grpc::Status TakeRequests(const Caller& caller, int64_t requests, int64_t tokens);
   DocumentUpload::Surroundings ForUploads(const Tokenizer& tokenizer);
   // The trace that a call belongs to.
   TraceContext TraceOf(const grpc::CallbackServerContext& rpc) const {
     return server::TraceOf(rpc, /*begin=*/spans != nullptr);
+  }
+  // Keeps who did what, if that is wanted.
+  void Audit(const RpcRecord& record) {
+    if (audit != nullptr) audit->Add(record);
   }
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;
@@ -105,13 +114,14 @@ class ServiceContext {
   const Clock clock;
   Metrics* const metrics;
   PeerNames peer_names;
-  Authenticator authenticator{&peer_names};
+  MemoryBudget memory;
+  Authenticator authenticator{&peer_names, &memory};
+  std::unique_ptr<AuditLog> audit;  // null: none is wanted; set before the first call
   ServiceRate rate;
   StreamCount streams;
   CallRegistry calls;
   const std::unique_ptr<SpanExporter> spans;  // null: none are wanted
   ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
-  MemoryBudget memory;
   PromptPool pool;
   DocumentWatches watches{&pump, [this] { return engine(); }};
   EventPump pump;

@@ -8,6 +8,7 @@
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
 #include "engine/base/short_for_now.h"
+#include "engine/runtime/shortage.h"
 #include "engine/types/document_name.h"
 #include "engine/types/request.h"
 #include "google/rpc/error_details.pb.h"
@@ -17,7 +18,6 @@ namespace folio::server {
 namespace {
 
 constexpr std::chrono::milliseconds kDefaultRetry{1000};
-constexpr absl::string_view kTenantPrefix = "tenant.";
 
 const char* UsualReason(const absl::Status& status) {
   if (status == OutOfMemory()) return "REQUEST_MEMORY";
@@ -57,11 +57,11 @@ void AddQuotaFailure(const absl::Status& status, google::rpc::Status* details) {
   const auto payload = status.GetPayload(kLimitPayload);
   if (!payload.has_value()) return;
   const std::string limit(*payload);
-  const bool of_tenant = absl::StartsWith(limit, kTenantPrefix);
+  const bool of_tenant = IsLimitOfTenant(status);
   google::rpc::QuotaFailure failure;
   google::rpc::QuotaFailure::Violation* violation = failure.add_violations();
   violation->set_subject(of_tenant ? "tenant" : "server");
-  violation->set_description(of_tenant ? limit.substr(kTenantPrefix.size()) : limit);
+  violation->set_description(of_tenant ? limit.substr(sizeof(kTenantLimit) - 1) : limit);
   details->add_details()->PackFrom(failure);
 }
 

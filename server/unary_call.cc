@@ -4,7 +4,7 @@
 
 #include "engine/base/catch_errors.h"
 #include "server/begin_call.h"
-#include "server/logging.h"
+#include "server/call_end.h"
 #include "server/status_mapping.h"
 
 namespace folio::server {
@@ -31,7 +31,7 @@ grpc::ServerUnaryReactor* UnaryCall::End(const grpc::Status& status) {
 }
 
 grpc::ServerUnaryReactor* UnaryCall::EndOnPool(size_t work_bytes, int64_t memory_bytes, Work work) {
-  if (grpc::Status refused = context_->TakeMemory(memory_bytes, &memory_); !refused.ok()) {
+  if (grpc::Status refused = context_->TakeMemory(caller_, memory_bytes, &memory_); !refused.ok()) {
     return End(refused);
   }
   const auto run = [this, work = std::move(work)] {
@@ -50,13 +50,17 @@ absl::Status UnaryCall::CheckWanted() const {
 void UnaryCall::OnDone() {
   CatchErrors([&] {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
-    context_->metrics->OnRpc(method_, CodeName(code_));
-    LogRpc({.method = method_,
-            .code = CodeName(code_),
-            .reason = reason_,
-            .tenant = caller_.owner,
-            .trace_id = trace_.trace_id,
-            .seconds = elapsed.count()});
+    KeepCall({.method = method_,
+              .code = CodeName(code_),
+              .reason = reason_,
+              .request_id = request_id_,
+              .tenant = caller_.owner,
+              .identity = caller_.identity,
+              .address = caller_.address,
+              .document_id = document_id_,
+              .trace_id = trace_.trace_id,
+              .seconds = elapsed.count()},
+             context_);
   }).IgnoreError();
   delete this;
 }

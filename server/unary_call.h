@@ -38,14 +38,20 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   const grpc::Status& refusal() const { return refusal_; }
   const Caller& caller() const { return caller_; }
 
+  // What the call is about, for the logs.
+  void NoteDocument(const std::string& id) { document_id_ = id.substr(0, kMaxNotedBytes); }
+  void NoteRequest(const std::string& id) { request_id_ = id.substr(0, kMaxNotedBytes); }
+
  private:
+  static constexpr size_t kMaxNotedBytes = 256;
+
   UnaryCall(ServiceContext* context, grpc::CallbackServerContext* rpc, const char* method)
       : context_(context),
         rpc_(rpc),
         method_(method),
         arrived_(context->clock()),
         trace_(context->TraceOf(*rpc)),
-        refusal_(context->authenticator.Authenticate(*rpc, &caller_)) {}
+        refusal_(context->Authenticate(*rpc, &caller_)) {}
 
   void OnCancel() override { cancelled_.store(true); }
   void OnDone() override;
@@ -60,6 +66,8 @@ class UnaryCall final : public grpc::ServerUnaryReactor {
   MemoryBudget::Share memory_;
   grpc::StatusCode code_ = grpc::StatusCode::UNKNOWN;
   std::string reason_;
+  std::string document_id_;
+  std::string request_id_;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -33,9 +33,10 @@ UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerConte
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndUpload(ToGrpcStatus(status)); });
   };
-  call->listed_ = context->calls.Add({"UploadDocument", call->caller_.address, call->caller_.owner,
-                                      call->arrived_, context->TraceOf(*rpc)},
-                                     cancel);
+  call->listed_ =
+      context->calls.Add({"UploadDocument", call->caller_.address, call->caller_.owner,
+                          call->arrived_, context->TraceOf(*rpc), call->caller_.identity},
+                         cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
@@ -71,7 +72,7 @@ void UploadCall::OnPart() {
   const size_t bytes = request_.bytes();
   // At worst a token for each byte.
   const auto needed = static_cast<int64_t>((1 + sizeof(int32_t)) * bytes);
-  if (grpc::Status refused = context_->TakeMemory(needed, &memory_); !refused.ok()) {
+  if (grpc::Status refused = context_->TakeMemory(caller_, needed, &memory_); !refused.ok()) {
     return EndUpload(refused);
   }
   const auto call = shared_from_this();

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
+#include "engine/runtime/shortage.h"
 #include "engine/types/document_name.h"
 #include "server/document_attributes.h"
 #include "server/document_expiry.h"
@@ -87,6 +88,7 @@ grpc::Status UploadCall::OnHeader(const v1::DocumentHeader& header) {
   UploadSpec spec;
   if (grpc::Status bad = ReadUploadHeader(header, *context_, caller_.owner, &spec); !bad.ok())
     return bad;
+  if (grpc::Status refused = context_->TakeRequests(caller_, 1, 0); !refused.ok()) return refused;
   return Open(header, spec);
 }
 
@@ -142,7 +144,9 @@ absl::StatusOr<DocumentInfo> UploadCall::OpenDocument(const std::string& id,
                                                       const std::shared_ptr<DocumentUpload>& fresh,
                                                       const Payer& payer) {
   auto opened = context_->engine()->OpenDocument(id, attention, fresh, payer);
-  if (absl::IsResourceExhausted(opened.status()) && DeleteOldestEmptyUpload(context_->engine())) {
+  const bool of_tenant = IsLimitOfTenant(opened.status());
+  if (absl::IsResourceExhausted(opened.status()) &&
+      DeleteEmptyUpload(context_->engine(), of_tenant ? &caller_.owner : nullptr)) {
     opened = context_->engine()->OpenDocument(id, attention, fresh, payer);
   }
   if (!opened.ok() || opened->state != DocumentState::kFailed) return opened;
@@ -174,6 +178,7 @@ grpc::Status UploadCall::CheckUploading(const std::string& request) const {
 grpc::Status UploadCall::Append(const std::string& field,
                                 absl::StatusOr<std::vector<int32_t>> tokens, uint64_t text_bytes) {
   if (!tokens.ok()) return FailDocument(field, tokens.status());
+  caller_.use->TakeTokens(static_cast<int64_t>(tokens->size()), context_->clock());
   const absl::Status status = context_->engine()->AppendToDocument(
       subject_->document, *std::move(tokens), static_cast<int64_t>(text_bytes));
   if (status.ok()) return grpc::Status::OK;

@@ -7,7 +7,7 @@
 
 #include "engine/base/catch_errors.h"
 #include "engine/types/document_name.h"
-#include "server/logging.h"
+#include "server/call_end.h"
 #include "server/request_mapping.h"
 
 namespace folio::server {
@@ -116,13 +116,15 @@ void WatchCall::OnDone() {
   CatchErrors([&] {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
     const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-    context_->metrics->OnRpc("WatchDocument", code);
-    LogRpc({.method = "WatchDocument",
-            .code = code,
-            .tenant = caller_.owner,
-            .document_id = std::string(DocumentName(id_)),
-            .trace_id = trace_.trace_id,
-            .seconds = elapsed.count()});
+    KeepCall({.method = "WatchDocument",
+              .code = code,
+              .tenant = caller_.owner,
+              .identity = caller_.identity,
+              .address = caller_.address,
+              .document_id = std::string(DocumentName(id_)),
+              .trace_id = trace_.trace_id,
+              .seconds = elapsed.count()},
+             context_);
   }).IgnoreError();
   context_->watches.Leave(id_, self_);
   context_->pump.Unregister(self_);

@@ -21,8 +21,13 @@ absl::Status NoRoomInCache(const KvShortage& shortage, const AttentionModel& mod
 absl::Status LimitReached(const char* limit, LimitOf of, const std::string& message) {
   absl::Status status = absl::ResourceExhaustedError(message);
   status.SetPayload(kLimitPayload,
-                    absl::Cord(absl::StrCat(of == LimitOf::kTenant ? "tenant." : "", limit)));
+                    absl::Cord(absl::StrCat(of == LimitOf::kTenant ? kTenantLimit : "", limit)));
   return status;
+}
+
+bool IsLimitOfTenant(const absl::Status& status) {
+  const auto limit = status.GetPayload(kLimitPayload);
+  return limit.has_value() && limit->StartsWith(kTenantLimit);
 }
 
 absl::Status NoRoomForTenant(const KvShortage& shortage, int64_t most_bytes) {

@@ -21,9 +21,15 @@ struct KvShortage {
 // message says what to delete or change.
 absl::Status NoRoomInCache(const KvShortage& shortage, const AttentionModel& model);
 
+// In front of the name of a bound that is one of the tenant alone, in kLimitPayload.
+inline constexpr char kTenantLimit[] = "tenant.";
+
 // RESOURCE_EXHAUSTED for a bound that is reached, in all or of one tenant, with kLimitPayload:
 // `limit` is one of its names.
 absl::Status LimitReached(const char* limit, LimitOf of, const std::string& message);
+
+// Whether a status says that a bound of the tenant is reached.
+bool IsLimitOfTenant(const absl::Status& status);
 // Of TenantLimits::max_kv_bytes, which is `most_bytes`.
 absl::Status NoRoomForTenant(const KvShortage& shortage, int64_t most_bytes);
 

@@ -1,5 +1,6 @@
 #include "server/auth/authenticator.h"
 
+#include <chrono>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -12,7 +13,9 @@
 namespace folio::server {
 namespace {
 
-constexpr char kBearer[] = "Bearer ";
+constexpr std::string_view kBearer = "Bearer ";
+// A call that is open ends when it does.
+constexpr std::chrono::milliseconds kOpenCallRetry{1000};
 
 grpc::Status Unauthenticated(const char* why) {
   return ToGrpcStatus(absl::UnauthenticatedError(why), {"UNAUTHENTICATED", {}, {}});
@@ -29,14 +32,20 @@ bool Has(const grpc::ServerContextBase& rpc, const char* key) {
   return rpc.client_metadata().count(key) > 0;
 }
 
+// nullopt: it is no such header.
+std::optional<std::string_view> TokenIn(std::string_view header) {
+  const std::string scheme(header.substr(0, kBearer.size()));
+  if (!absl::EqualsIgnoreCase(scheme, std::string(kBearer))) return std::nullopt;
+  return header.substr(kBearer.size());
+}
+
 }  // namespace
 
 absl::Status Authenticator::Load(const std::string& path) {
   path_ = path;
   seen_.emplace(std::vector<std::string>{path});
   FOLIO_ASSIGN_OR_RETURN(auto read, TenantDirectory::Read(path));
-  MutexLock lock(&mu_);
-  tenants_ = std::move(read);
+  Use(std::move(read));
   return absl::OkStatus();
 }
 
@@ -44,58 +53,86 @@ std::optional<absl::Status> Authenticator::Look() {
   if (!seen_.has_value() || !seen_->Changed()) return std::nullopt;
   auto read = TenantDirectory::Read(path_);
   if (!read.ok()) return read.status();
-  MutexLock lock(&mu_);
-  tenants_ = *std::move(read);
+  Use(*std::move(read));
   return absl::OkStatus();
 }
 
-std::shared_ptr<const TenantDirectory> Authenticator::tenants() const {
+void Authenticator::Use(Directory tenants) {
+  MutexLock lock(&mu_);
+  for (const auto& [name, known] : tenants->tenants()) {
+    std::unique_ptr<TenantUse>& use = uses_[name];
+    if (use == nullptr) use = std::make_unique<TenantUse>(memory_);
+    use->SetLimits(known.calls);
+  }
+  tenants_ = std::move(tenants);
+}
+
+Authenticator::Directory Authenticator::tenants() const {
   MutexLock lock(&mu_);
   return tenants_;
 }
 
-grpc::Status Authenticator::Authenticate(const grpc::ServerContextBase& rpc, Caller* caller) const {
+TenantUse* Authenticator::UseOf(const std::string& tenant) {
+  MutexLock lock(&mu_);
+  return uses_.at(tenant).get();
+}
+
+const KnownTenant* Authenticator::Identify(const grpc::ServerContextBase& rpc,
+                                           const TenantDirectory& tenants, const char** why) const {
+  if (!Has(rpc, "authorization")) {
+    *why =
+        "this server wants to know who calls: send the metadata 'authorization: Bearer TOKEN', "
+        "or use a client certificate that it knows";
+    const auto connection = ConnectionOf(rpc.peer());
+    return connection.has_value() ? tenants.OfCertificate(peer_names_->Of(*connection)) : nullptr;
+  }
+  const auto header = OnlyOf(rpc, "authorization");
+  const auto token = header.has_value() ? TokenIn(*header) : std::nullopt;
+  *why = token.has_value() ? "the bearer token is not known"
+                           : "the metadata 'authorization' must be one 'Bearer TOKEN'";
+  return token.has_value() ? tenants.OfToken(*token) : nullptr;
+}
+
+grpc::Status Authenticator::Authenticate(const grpc::ServerContextBase& rpc, Caller* caller) {
   const std::string peer = rpc.peer();
   caller->address = ClientOf(peer);
-  const auto tenants = this->tenants();
+  const Directory tenants = this->tenants();
   if (tenants == nullptr) {
     caller->tenant = AddressTenant(caller->address);
+    caller->use = &nobody_;
     return grpc::Status::OK;
   }
-  const KnownTenant* known = nullptr;
-  if (Has(rpc, "authorization")) {
-    const auto header = OnlyOf(rpc, "authorization");
-    if (!header.has_value() || !absl::StartsWithIgnoreCase(header->c_str(), kBearer)) {
-      return Unauthenticated("the metadata 'authorization' must be one 'Bearer TOKEN'");
-    }
-    known = tenants->OfToken(header->substr(sizeof(kBearer) - 1));
-    if (known == nullptr) return Unauthenticated("the bearer token is not known");
-  } else {
-    const auto connection = ConnectionOf(peer);
-    if (connection.has_value()) known = tenants->OfCertificate(peer_names_->Of(*connection));
-    if (known == nullptr) {
-      return Unauthenticated(
-          "this server wants to know who calls: send the metadata 'authorization: Bearer TOKEN', "
-          "or use a client certificate that it knows");
-    }
-  }
+  const char* why = "";
+  const KnownTenant* known = Identify(rpc, *tenants, &why);
+  if (known == nullptr) return Unauthenticated(why);
   caller->is_admin = known->is_admin;
+  caller->identity = known->tenant->name;
   if (Has(rpc, "x-tenant-id")) {
     const std::string name = OnlyOf(rpc, "x-tenant-id").value_or("");
-    if (name != known->tenant->name) {
-      const KnownTenant* const other = known->is_admin ? tenants->Named(name) : nullptr;
-      if (other == nullptr) {
-        return ToGrpcStatus(
-            absl::PermissionDeniedError("the metadata 'x-tenant-id' names a tenant in whose name "
-                                        "this caller may not act"),
-            {"NOT_THE_TENANT", {}, {}});
-      }
-      known = other;
+    const bool may = known->is_admin || name == known->tenant->name;
+    known = may ? tenants->Named(name) : nullptr;
+    if (known == nullptr) {
+      return ToGrpcStatus(
+          absl::PermissionDeniedError("the metadata 'x-tenant-id' names a tenant in whose name "
+                                      "this caller may not act"),
+          {"NOT_THE_TENANT", {}, {}});
     }
   }
   caller->tenant = known->tenant;
   caller->owner = known->tenant->name;
+  caller->use = UseOf(caller->owner);
+  auto open = caller->use->Open(peer);
+  if (!open.ok()) return ToGrpcStatus(open.status(), {"TOO_MANY_CALLS", {}, kOpenCallRetry});
+  caller->open = *std::move(open);
   return grpc::Status::OK;
+}
+
+bool Authenticator::MayReadMetrics(std::string_view authorization) const {
+  const Directory tenants = this->tenants();
+  const auto token = TokenIn(authorization);
+  if (tenants == nullptr || !token.has_value()) return false;
+  const KnownTenant* const known = tenants->OfToken(*token);
+  return known != nullptr && (known->is_admin || known->reads_metrics);
 }
 
 }  // namespace folio::server

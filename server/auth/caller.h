@@ -3,6 +3,7 @@
 #include <string>
 
 #include "engine/types/tenant.h"
+#include "server/auth/tenant_use.h"
 
 namespace folio::server {
 
@@ -12,8 +13,13 @@ struct Caller {
   TenantPtr tenant;  // whose account pays; not null
   // In front of the names of its documents (DocumentIdOf); empty without --tenants.
   std::string owner;
+  // Who it is: the owner, or the administrator that acts in its name.
+  std::string identity;
   bool is_admin = true;
   std::string address;
+  // What the tenant's calls have, and this one's place among them; not null.
+  TenantUse* use = nullptr;
+  TenantUse::OpenCall open;
 };
 
 }  // namespace folio::server

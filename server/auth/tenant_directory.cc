@@ -27,6 +27,8 @@ constexpr size_t kMaxTenants = 1024;
 constexpr size_t kMaxTokens = 4096;
 constexpr size_t kMaxNameBytes = 64;
 constexpr int kMaxPriority = 100;
+// More than any server does, and exact as a double.
+constexpr int64_t kMaxPerMinute = int64_t{1} << 50;
 
 bool IsName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes &&
@@ -82,11 +84,8 @@ class TenantParser {
     TenantLimits* limits = &tenant->limits;
     if (key == "token_sha256") return ReadTokens(value, known);
     if (key == "certificates") return ReadCertificates(value, known);
-    if (key == "admin") {
-      if (!value.is_boolean()) return absl::InvalidArgumentError("must be true or false");
-      known->is_admin = value.get<bool>();
-      return absl::OkStatus();
-    }
+    if (key == "admin") return ReadFlag(value, &known->is_admin);
+    if (key == "metrics") return ReadFlag(value, &known->reads_metrics);
     if (key == "weight") return ReadWeight(value, &tenant->weight);
     if (key == "priority") return ReadCount(value, -kMaxPriority, kMaxPriority, &tenant->priority);
     if (key == "max_queued_requests") return ReadLimit(value, &limits->max_queued_requests);
@@ -98,7 +97,24 @@ class TenantParser {
     if (key == "max_documents") return ReadLimit(value, &limits->max_documents);
     if (key == "max_unfinished_uploads") return ReadLimit(value, &limits->max_unfinished_uploads);
     if (key == "max_stored_bytes") return ReadLimit(value, &limits->max_stored_bytes);
+    return ReadCallLimit(key, value, &known->calls);
+  }
+
+  static absl::Status ReadCallLimit(const std::string& key, const Json& value, CallLimits* calls) {
+    if (key == "max_open_calls") return ReadLimit(value, &calls->max_open_calls);
+    if (key == "max_connections") return ReadLimit(value, &calls->max_connections);
+    if (key == "max_request_memory_bytes") {
+      return ReadLimit(value, &calls->max_request_memory_bytes);
+    }
+    if (key == "requests_per_minute") return ReadRate(value, &calls->requests_per_minute);
+    if (key == "tokens_per_minute") return ReadRate(value, &calls->tokens_per_minute);
     return absl::InvalidArgumentError("is no key of a tenant");
+  }
+
+  static absl::Status ReadFlag(const Json& value, bool* flag) {
+    if (!value.is_boolean()) return absl::InvalidArgumentError("must be true or false");
+    *flag = value.get<bool>();
+    return absl::OkStatus();
   }
 
   absl::Status ReadTokens(const Json& value, const KnownTenant* known) {
@@ -148,6 +164,10 @@ class TenantParser {
   template <typename Number>
   static absl::Status ReadLimit(const Json& value, Number* to) {
     return ReadCount(value, 0, std::numeric_limits<Number>::max(), to);
+  }
+
+  static absl::Status ReadRate(const Json& value, int64_t* per_minute) {
+    return ReadCount(value, 0, kMaxPerMinute, per_minute);
   }
 
   template <typename Number>

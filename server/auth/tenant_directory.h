@@ -11,13 +11,17 @@
 
 #include "absl/status/statusor.h"
 #include "engine/types/tenant.h"
+#include "server/auth/tenant_use.h"
 
 namespace folio::server {
 
 // A tenant, and what shows that a call is its.
 struct KnownTenant {
   TenantPtr tenant;
+  CallLimits calls;
   bool is_admin = false;
+  // Of the metrics port, with --metrics-tokens.
+  bool reads_metrics = false;
 };
 
 // The tenants of a --tenants file. Does not change; thread-safe.
@@ -28,8 +32,9 @@ struct KnownTenant {
 //                         "admin": false, "weight": 2, "max_documents": 100}}}
 //
 // token_sha256: of bearer tokens, in hex. Tokens are random, not words, so that no salt is needed.
-// certificates: names of client certificates (PeerNames). weight, priority and the bounds are
-// those of Tenant and TenantLimits.
+// certificates: names of client certificates (PeerNames). metrics: whether it reads the metrics
+// port, as administrators do. weight, priority and the bounds are those of Tenant, TenantLimits and
+// CallLimits.
 class TenantDirectory {
  public:
   // Errors: INVALID_ARGUMENT naming file, tenant and key; NOT_FOUND.
@@ -43,6 +48,7 @@ class TenantDirectory {
   // Of the first name that is known.
   const KnownTenant* OfCertificate(std::span<const std::string> names) const;
   const KnownTenant* Named(const std::string& name) const;
+  const std::map<std::string, KnownTenant>& tenants() const { return tenants_; }
   size_t size() const { return tenants_.size(); }
 
  private:

@@ -171,10 +171,11 @@ INSTANTIATE_TEST_SUITE_P(All, EachFlag, ::testing::ValuesIn(kFlags), [](const au
 TEST(Flags, AllAreInTheTable) {
   // Without a default, or a value.
   std::set<std::string> known = {
-      "--help",    "--version",       "--model",           "--port-file",
-      "--kv-dir",  "--log-json",      "--document-system", "--use-generation-config",
-      "--lora",    "--config",        "--print-config",    "--tls-cert",
-      "--tls-key", "--tls-client-ca", "--tenants"};
+      "--help",     "--version",       "--model",           "--port-file",
+      "--kv-dir",   "--log-json",      "--document-system", "--use-generation-config",
+      "--lora",     "--config",        "--print-config",    "--tls-cert",
+      "--tls-key",  "--tls-client-ca", "--tenants",         "--audit-log",
+      "--insecure", "--metrics-tls",   "--metrics-tokens"};
   for (const Flag& flag : kFlags) known.insert(flag.name);
   const std::string help = Help();
   const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");

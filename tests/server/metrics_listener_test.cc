@@ -22,7 +22,7 @@ class MetricsListenerTest : public ::testing::Test {
     Restart({});
   }
   void Restart(const MetricsLimits& limits) {
-    listener_ = *MetricsListener::Start("127.0.0.1:0", limits, {registry_});
+    listener_ = *MetricsListener::Start("127.0.0.1:0", limits, {}, {registry_});
   }
 
   // Sends the bytes from an address of its own.
@@ -67,14 +67,27 @@ TEST_F(MetricsListenerTest, ServesMetricsAndNothingElse) {
 TEST_F(MetricsListenerTest, HealthPathsSayWhatTheyAreTold) {
   bool live = true;
   bool ready = false;
-  listener_ = *MetricsListener::Start("127.0.0.1:0", {}, {registry_},
-                                      {[&live] { return live; }, [&ready] { return ready; }});
+  listener_ = *MetricsListener::Start("127.0.0.1:0", {}, {}, {registry_},
+                                      {[&live] { return live; }, [&ready] { return ready; }, {}});
   EXPECT_NE(Get("/healthz").find(" 200 OK"), std::string::npos);
   EXPECT_NE(Get("/readyz").find(" 503 "), std::string::npos);
   live = false;
   ready = true;
   EXPECT_NE(Get("/healthz").find(" 503 "), std::string::npos);
   EXPECT_NE(Get("/readyz").find(" 200 OK"), std::string::npos);
+}
+
+TEST_F(MetricsListenerTest, MetricsMayBeForSomeAndHealthIsForAll) {
+  MetricsAnswers answers;
+  answers.may_read = [](std::string_view shown) { return shown == "Bearer secret"; };
+  listener_ = *MetricsListener::Start("127.0.0.1:0", {}, {}, {registry_}, answers);
+  const std::string refused = Get("/metrics");
+  EXPECT_NE(refused.find(" 401 "), std::string::npos) << refused;
+  EXPECT_NE(refused.find("WWW-Authenticate: Bearer"), std::string::npos) << refused;
+  EXPECT_EQ(refused.find("folio_test"), std::string::npos) << refused;
+  EXPECT_NE(Get("/healthz").find(" 200 OK"), std::string::npos);
+  const Fd asked = Send("GET /metrics HTTP/1.0\r\nAuthorization: Bearer secret\r\n\r\n");
+  EXPECT_NE(Receive(asked).find("folio_test 7"), std::string::npos);
 }
 
 // More of them than an address may have; another address is served at once.
@@ -117,8 +130,9 @@ TEST_F(MetricsListenerTest, ALongRequestIsRefused) {
 
 TEST_F(MetricsListenerTest, AddressesInUseAndBadOnesAreErrors) {
   const std::string taken = "127.0.0.1:" + std::to_string(listener_->port());
-  EXPECT_EQ(MetricsListener::Start(taken, {}, {}).status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(MetricsListener::Start("127.0.0.1:70000", {}, {}).status().code(),
+  EXPECT_EQ(MetricsListener::Start(taken, {}, {}, {}).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(MetricsListener::Start("127.0.0.1:70000", {}, {}, {}).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 TEST(Options, DashesAndUnderscoresAreTheSame) {
   const Parsed parsed = Parse({"--model=/m_1", "--kv_bytes=1000", "--max-queued-requests", "5",
-                               "--metrics_listen", "local_host:12", "--log_json"});
+                               "--metrics_listen", "local_host:12", "--insecure", "--log_json"});
   ASSERT_EQ(parsed.result, ParseResult::kRun);
   EXPECT_EQ(parsed.options.engine.model_dir, "/m_1");
   EXPECT_EQ(parsed.options.engine.kv_bytes, 1000);
@@ -35,6 +35,45 @@ TEST(Options, ACertificateComesWithItsKey) {
   }
 }
 
+// What a command line is refused for; empty: it is not.
+std::string Refusal(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "--model=/m");
+  ::testing::internal::CaptureStderr();
+  const Parsed parsed = Parse(std::move(arguments));
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  return parsed.result == ParseResult::kExit ? said : "";
+}
+
+TEST(Options, PortsThatOthersReachNeedTlsOrTokens) {
+  EXPECT_EQ(Refusal({}), "") << "by default nobody else reaches it";
+  for (const char* loopback : {"--listen=127.0.0.1:1", "--listen=localhost:1", "--listen=[::1]:1",
+                               "--metrics-listen=127.9.9.9:1"}) {
+    EXPECT_EQ(Refusal({loopback}), "") << loopback;
+  }
+  for (const char* open : {"0.0.0.0:1", ":1", "[::]:1", "10.0.0.1:1", "example.org:1",
+                           "127.example.org:1", "localhost.example.org:1"}) {
+    const std::string listen = std::string("--listen=") + open;
+    const std::string metrics = std::string("--metrics-listen=") + open;
+    EXPECT_NE(Refusal({listen.c_str()}).find(listen), std::string::npos);
+    EXPECT_NE(Refusal({metrics.c_str()}).find(metrics), std::string::npos);
+    EXPECT_EQ(Refusal({listen.c_str(), metrics.c_str(), "--insecure"}), "");
+    EXPECT_EQ(Refusal({listen.c_str(), "--tls-cert=c", "--tls-key=k"}), "");
+    EXPECT_EQ(Refusal({listen.c_str(), "--tenants=t"}), "");
+    EXPECT_NE(Refusal({metrics.c_str(), "--tls-cert=c", "--tls-key=k", "--tenants=t"}), "");
+    EXPECT_EQ(Refusal({metrics.c_str(), "--tls-cert=c", "--tls-key=k", "--metrics-tls"}), "");
+    EXPECT_EQ(Refusal({metrics.c_str(), "--tenants=t", "--metrics-tokens"}), "");
+  }
+}
+
+TEST(Options, WhatOnePortNeedsOfTheOtherIsNamed) {
+  EXPECT_NE(Refusal({"--metrics-tls"}).find("--metrics-tls needs --tls-cert"), std::string::npos);
+  EXPECT_NE(Refusal({"--metrics-tokens"}).find("needs --tenants"), std::string::npos);
+  // Wherever each of them is set.
+  const Variable key("FOLIO_TLS_KEY", "k");
+  EXPECT_NE(Refusal({}), "");
+  EXPECT_EQ(Refusal({"--tls-cert=c"}), "");
+}
+
 TEST(Options, SizesTakeUnits) {
   const std::vector<std::pair<const char*, int64_t>> sizes = {{"--kv-bytes=0", 0},
                                                               {"--kv-bytes=12345", 12345},
@@ -52,7 +91,8 @@ TEST(Options, SizesTakeUnits) {
 
 TEST(Options, AddressesArePassedOn) {
   for (const char* address : {"0.0.0.0:0", "localhost:65535", "[::1]:50051", ":9090"}) {
-    const Parsed parsed = Parse({"--model=/m", "--listen", address, "--metrics-listen", address});
+    const Parsed parsed =
+        Parse({"--model=/m", "--insecure", "--listen", address, "--metrics-listen", address});
     EXPECT_EQ(parsed.result, ParseResult::kRun);
     EXPECT_EQ(parsed.options.listen, address);
     EXPECT_EQ(parsed.options.metrics_listen, address);

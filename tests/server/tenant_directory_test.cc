@@ -20,7 +20,10 @@ TEST(TenantDirectory, KnowsTenantsByTokenAndCertificate) {
     // Comments are allowed.
     "tenants": {
       "acme": {"token_sha256": ["2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"],
-               "weight": 2.5, "priority": -3, "max_documents": 7, "max_kv_bytes": 8000000000},
+               "weight": 2.5, "priority": -3, "max_documents": 7, "max_kv_bytes": 8000000000,
+               "max_unfinished_uploads": 3, "max_open_calls": 4, "max_connections": 5,
+               "max_request_memory_bytes": 6000000000, "requests_per_minute": 60,
+               "tokens_per_minute": 7000000000, "metrics": true},
       "ops": {"certificates": ["spiffe://example/ops", "ops.example"], "admin": true}
     }})");
   ASSERT_TRUE(directory.ok()) << directory.status();
@@ -31,6 +34,13 @@ TEST(TenantDirectory, KnowsTenantsByTokenAndCertificate) {
   EXPECT_EQ(acme->tenant->priority, -3);
   EXPECT_EQ(acme->tenant->limits.max_documents, 7);
   EXPECT_EQ(acme->tenant->limits.max_kv_bytes, 8000000000);
+  EXPECT_EQ(acme->tenant->limits.max_unfinished_uploads, 3);
+  EXPECT_EQ(acme->calls.max_open_calls, 4);
+  EXPECT_EQ(acme->calls.max_connections, 5);
+  EXPECT_EQ(acme->calls.max_request_memory_bytes, 6000000000);
+  EXPECT_EQ(acme->calls.requests_per_minute, 60);
+  EXPECT_EQ(acme->calls.tokens_per_minute, 7000000000);
+  EXPECT_TRUE(acme->reads_metrics);
   EXPECT_FALSE(acme->is_admin);
   for (const char* wrong : {"", "Secret", "secret ", "secre"}) {
     EXPECT_EQ((*directory)->OfToken(wrong), nullptr) << wrong;
@@ -46,15 +56,28 @@ TEST(TenantDirectory, KnowsTenantsByTokenAndCertificate) {
 
 TEST(TenantDirectory, SaysWhatIsWrongAndWhere) {
   EXPECT_NE(Why(R"({"a": {"wieght": 1}})").find("'a': 'wieght'"), std::string::npos);
-  for (const char* bad :
-       {"[]", "1", R"({"": {}})", R"({"a/b": {}})", R"({"a": 1})", R"({"a": {"weight": 0}})",
-        R"({"a": {"weight": "1"}})", R"({"a": {"priority": 101}})", R"({"a": {"priority": 0.5}})",
-        R"({"a": {"admin": 1}})", R"({"a": {"max_documents": -1}})",
-        R"({"a": {"max_documents": 99999999999}})", R"({"a": {"max_kv_bytes": 1e400}})",
-        R"({"a": {"max_kv_bytes": 18446744073709551615}})", R"({"a": {"token_sha256": "ab"}})",
-        R"({"a": {"token_sha256": ["ab"]}})", R"({"a": {"token_sha256": [1]}})",
-        R"({"a": {"certificates": [""]}})",
-        R"({"a": {"certificates": ["x"]}, "b": {"certificates": ["x"]}})"}) {
+  for (const char* bad : {"[]",
+                          "1",
+                          R"({"": {}})",
+                          R"({"a/b": {}})",
+                          R"({"a": 1})",
+                          R"({"a": {"weight": 0}})",
+                          R"({"a": {"weight": "1"}})",
+                          R"({"a": {"priority": 101}})",
+                          R"({"a": {"priority": 0.5}})",
+                          R"({"a": {"admin": 1}})",
+                          R"({"a": {"max_documents": -1}})",
+                          R"({"a": {"max_documents": 99999999999}})",
+                          R"({"a": {"max_kv_bytes": 1e400}})",
+                          R"({"a": {"max_kv_bytes": 18446744073709551615}})",
+                          R"({"a": {"token_sha256": "ab"}})",
+                          R"({"a": {"token_sha256": ["ab"]}})",
+                          R"({"a": {"token_sha256": [1]}})",
+                          R"({"a": {"certificates": [""]}})",
+                          R"({"a": {"metrics": "yes"}})",
+                          R"({"a": {"requests_per_minute": -1}})",
+                          R"({"a": {"tokens_per_minute": 1.5}})",
+                          R"({"a": {"certificates": ["x"]}, "b": {"certificates": ["x"]}})"}) {
     EXPECT_NE(Why(bad), "") << bad;
   }
   const std::string twice = absl::StrCat(R"({"token_sha256": [")", kToken, R"("]})");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "server/edge/tls.h"
 #include "tests/scratch_dir.h"
+#include "tests/server/tenant_client.h"
 #include "tests/server/test_certificates.h"
 #include "tests/server/test_server.h"
 
@@ -25,147 +26,6 @@ constexpr char kTenants[] = R"({"tenants": {
   "ops": {"admin": true,
           "token_sha256": ["06e55b633481f7bb072957eabcf110c972e86691c3cfedabe088024bffe42f23"]}}})";
 
-using Metadata = std::vector<std::pair<std::string, std::string>>;
-Metadata Bearer(const std::string& token) { return {{"authorization", "Bearer " + token}}; }
-
-// Calls with metadata.
-class Client {
- public:
-  Client(std::shared_ptr<grpc::Channel> channel, Metadata metadata)
-      : channel_(std::move(channel)), metadata_(std::move(metadata)) {}
-
-  grpc::Status Info(v1::ServerInfo* info) {
-    return Unary([&](grpc::ClientContext* context) {
-      return v1::Control::NewStub(channel_)->GetServerInfo(context, {}, info);
-    });
-  }
-  grpc::Status Get(const std::string& id, v1::Document* document) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::GetDocumentRequest request;
-      request.set_document_id(id);
-      return documents()->GetDocument(context, request, document);
-    });
-  }
-  grpc::Status Delete(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::DeleteDocumentRequest request;
-      request.set_document_id(id);
-      v1::DeleteDocumentResponse response;
-      return documents()->DeleteDocument(context, request, &response);
-    });
-  }
-  grpc::Status Save(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::SaveDocumentRequest request;
-      request.set_document_id(id);
-      v1::Document response;
-      return documents()->SaveDocument(context, request, &response);
-    });
-  }
-  grpc::Status Update(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::UpdateDocumentRequest request;
-      request.set_document_id(id);
-      v1::Document response;
-      return documents()->UpdateDocument(context, request, &response);
-    });
-  }
-  grpc::Status Watch(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::WatchDocumentRequest request;
-      request.set_document_id(id);
-      const auto reader = documents()->WatchDocument(context, request);
-      v1::Document document;
-      while (reader->Read(&document)) {
-      }
-      return reader->Finish();
-    });
-  }
-  grpc::Status Ask(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      const auto reader =
-          v1::Inference::NewStub(channel_)->Generate(context, AskDocument(id, "who?"));
-      v1::GenerateEvent event;
-      while (reader->Read(&event)) {
-      }
-      return reader->Finish();
-    });
-  }
-  grpc::Status AskMany(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::AskManyRequest request;
-      request.mutable_shared()->mutable_document()->set_document_id(id);
-      request.add_questions()->set_text("who?");
-      const auto reader = v1::Inference::NewStub(channel_)->AskMany(context, request);
-      v1::AskManyEvent event;
-      while (reader->Read(&event)) {
-      }
-      return reader->Finish();
-    });
-  }
-  grpc::Status Estimate(const std::string& id) {
-    return Unary([&](grpc::ClientContext* context) {
-      v1::EstimateRequest request;
-      *request.mutable_request() = AskDocument(id, "who?");
-      v1::EstimateResponse response;
-      return v1::Inference::NewStub(channel_)->Estimate(context, request, &response);
-    });
-  }
-  grpc::Status List(const v1::ListDocumentsRequest& request, v1::ListDocumentsResponse* response) {
-    return Unary([&](grpc::ClientContext* context) {
-      return documents()->ListDocuments(context, request, response);
-    });
-  }
-  std::vector<std::string> Ids(v1::ListDocumentsRequest request = {}) {
-    std::vector<std::string> ids;
-    do {
-      v1::ListDocumentsResponse response;
-      EXPECT_TRUE(List(request, &response).ok());
-      for (const v1::Document& one : response.documents()) {
-        ids.push_back(one.tenant().empty() ? one.document_id()
-                                           : absl::StrCat(one.tenant(), ":", one.document_id()));
-      }
-      request.set_page_token(response.next_page_token());
-    } while (!request.page_token().empty());
-    return ids;
-  }
-  // Uploads a whole document, and returns the status of the call.
-  grpc::Status Upload(const std::string& id, const std::string& text) {
-    return Unary([&](grpc::ClientContext* context) {
-      const auto stream = documents()->UploadDocument(context);
-      v1::UploadDocumentRequest request;
-      request.mutable_header()->set_document_id(id);
-      stream->Write(request);
-      request.mutable_chunk()->set_data(text);
-      stream->Write(request);
-      request.mutable_finish();
-      stream->Write(request);
-      stream->WritesDone();
-      v1::UploadDocumentEvent event;
-      while (stream->Read(&event)) {
-        if (event.has_created()) {
-          EXPECT_EQ(event.created().document_id(), id);
-        }
-        if (event.has_ready()) {
-          EXPECT_EQ(event.ready().document_id(), id);
-        }
-      }
-      return stream->Finish();
-    });
-  }
-  std::unique_ptr<v1::Documents::Stub> documents() { return v1::Documents::NewStub(channel_); }
-
- private:
-  grpc::Status Unary(const std::function<grpc::Status(grpc::ClientContext*)>& call) {
-    grpc::ClientContext context;
-    for (const auto& [key, value] : metadata_) context.AddMetadata(key, value);
-    return call(&context);
-  }
-
-  const std::shared_ptr<grpc::Channel> channel_;
-  const Metadata metadata_;
-};
-
 class TenantsTest : public ::testing::Test {
  protected:
   server::ServerOptions Options() {
@@ -173,16 +33,16 @@ class TenantsTest : public ::testing::Test {
     options.tenants = directory_.Write("tenants.json", kTenants);
     return options;
   }
-  Client As(const Metadata& metadata) { return {server_.channel(), metadata}; }
+  TenantClient As(const Metadata& metadata) { return {server_.channel(), metadata}; }
   grpc::StatusCode InfoAs(const Metadata& metadata, v1::ServerInfo* info) {
     return As(metadata).Info(info).error_code();
   }
 
   const ScratchDir directory_;
   TestServer server_{Options()};
-  Client a_ = As(Bearer("alpha"));
-  Client b_ = As(Bearer("beta"));
-  Client ops_ = As(Bearer("operator"));
+  TenantClient a_ = As(Bearer("alpha"));
+  TenantClient b_ = As(Bearer("beta"));
+  TenantClient ops_ = As(Bearer("operator"));
 };
 
 TEST_F(TenantsTest, OnlyKnownTokensAreTaken) {
@@ -202,7 +62,7 @@ TEST_F(TenantsTest, OnlyKnownTokensAreTaken) {
     EXPECT_EQ(InfoAs(metadata, &info), grpc::StatusCode::UNAUTHENTICATED);
   }
   // Streams, too.
-  Client nobody = As({});
+  TenantClient nobody = As({});
   EXPECT_EQ(nobody.Ask("book").error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(nobody.Upload("book", "text").error_code(), grpc::StatusCode::UNAUTHENTICATED);
   EXPECT_EQ(nobody.Watch("book").error_code(), grpc::StatusCode::UNAUTHENTICATED);
@@ -346,7 +206,7 @@ TEST(Tenants, ACertificateNamesItsTenant) {
     const auto channel =
         grpc::CreateChannel(absl::StrCat("localhost:", server.runner().grpc_port()),
                             grpc::SslCredentials({root.cert, shown.key, shown.cert}));
-    return Client(channel, {}).Info(to).error_code();
+    return TenantClient(channel, {}).Info(to).error_code();
   };
   v1::ServerInfo of_b;
   EXPECT_EQ(info(MakeCertificate(root, "x", {"DNS:other", "URI:spiffe://example/b"}), &of_b),

@@ -1,0 +1,91 @@
+#include "server/audit_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace folio::server {
+namespace {
+
+bool Concerns(const RpcRecord& record) {
+  if (!record.document_id.empty()) return true;
+  const std::string_view method = record.method;
+  const std::string_view code = record.code;
+  return method == "ListDocuments" || method == "ListRequests" || method == "CancelRequest" ||
+         code == "UNAUTHENTICATED" || code == "PERMISSION_DENIED";
+}
+
+std::string LineOf(const RpcRecord& record) {
+  nlohmann::ordered_json line;
+  line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+  const auto add = [&line](const char* key, const std::string& value) {
+    if (!value.empty()) line[key] = value;
+  };
+  add("tenant", record.tenant);
+  add("identity", record.identity);
+  add("address", record.address);
+  add("method", record.method);
+  add("document_id", record.document_id);
+  add("request_id", record.request_id);
+  add("trace_id", record.trace_id);
+  add("code", record.code);
+  add("reason", record.reason);
+  // Names may hold any bytes.
+  return line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+bool IsSame(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path) {
+  std::unique_ptr<AuditLog> log(new AuditLog(path));
+  Fd file = log->OpenFile();
+  if (!file.valid()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot write --audit-log ", path, ": ", std::strerror(errno)));
+  }
+  MutexLock lock(&log->mu_);
+  log->file_ = std::move(file);
+  return log;
+}
+
+Fd AuditLog::OpenFile() const {
+  return Fd(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
+}
+
+void AuditLog::Add(const RpcRecord& record) {
+  if (!Concerns(record)) return;
+  const std::string line = LineOf(record);
+  MutexLock lock(&mu_);
+  // One call, so that lines of several processes do not mix.
+  const ssize_t written = ::write(file_.get(), line.data(), line.size());
+  if (written != static_cast<ssize_t>(line.size())) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void AuditLog::Look() {
+  struct stat named {};
+  struct stat open {};
+  MutexLock lock(&mu_);
+  const bool same =
+      ::stat(path_.c_str(), &named) == 0 && ::fstat(file_.get(), &open) == 0 && IsSame(named, open);
+  if (same) return;
+  // Where the new one cannot be had the old one is better than none.
+  if (Fd file = OpenFile(); file.valid()) file_ = std::move(file);
+}
+
+}  // namespace folio::server
