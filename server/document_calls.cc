@@ -1,6 +1,7 @@
 #include "server/document_calls.h"
 
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -95,6 +96,21 @@ grpc::Status Answer(const Engine& engine, const DocumentHandle& handle, v1::Docu
 }
 
 }  // namespace
+
+size_t NumDocumentsOf(const Engine& engine, const Caller& caller) {
+  if (caller.is_admin) {
+    const DocumentCounts all = engine.CountDocuments();
+    return static_cast<size_t>(std::accumulate(all.begin(), all.end(), 0));
+  }
+  const Scope scope{caller.owner};
+  size_t count = 0;
+  for (std::string token;;) {
+    const auto page = ListWith({}, engine, scope, token, kDefaultPage);
+    count += page.size();
+    if (page.size() < kDefaultPage) return count;
+    token = scope.TokenOf(page.back());
+  }
+}
 
 grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* call,
                                          const v1::GetDocumentRequest& request,

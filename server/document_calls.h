@@ -6,6 +6,9 @@
 
 namespace folio::server {
 
+// How many there are: of an administrator all, of others their own.
+size_t NumDocumentsOf(const Engine& engine, const Caller& caller);
+
 // The unary methods of Documents, as methods.h has them: each ends the call, now or later.
 grpc::ServerUnaryReactor* RunGetDocument(ServiceContext* context, UnaryCall* call,
                                          const v1::GetDocumentRequest& request,

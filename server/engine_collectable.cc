@@ -7,6 +7,7 @@
 
 #include "engine/base/memory_info.h"
 #include "engine/base/mutex.h"
+#include "server/audit_log.h"
 #include "server/edge/edge.h"
 #include "server/logging.h"
 #include "server/metrics.h"
@@ -278,7 +279,28 @@ class SpanCounters final : public prometheus::Collectable {
   const SpanExporter* const spans_;
 };
 
+class AuditCounters final : public prometheus::Collectable {
+ public:
+  explicit AuditCounters(const AuditLog* log) : log_(log) {}
+
+  std::vector<MetricFamily> Collect() const override {
+    if (log_ == nullptr) return {};
+    MetricFamily family =
+        Family("folio_audit_lines_dropped_total",
+               "Lines of the audit log that could not be written.", MetricType::Counter);
+    Add(&family, static_cast<double>(log_->dropped()));
+    return {family};
+  }
+
+ private:
+  const AuditLog* const log_;
+};
+
 }  // namespace
+
+std::shared_ptr<prometheus::Collectable> Metrics::AuditCollectable(const AuditLog* log) {
+  return std::make_shared<AuditCounters>(log);
+}
 
 std::shared_ptr<prometheus::Collectable> Metrics::SpanCollectable(const SpanExporter* spans) {
   return std::make_shared<SpanCounters>(spans);

@@ -17,6 +17,7 @@
 
 namespace folio::server {
 
+class AuditLog;
 class Edge;
 class SpanExporter;
 
@@ -48,6 +49,9 @@ class Metrics {
 
   // And of the exporter of spans, which outlives it; may be null.
   static std::shared_ptr<prometheus::Collectable> SpanCollectable(const SpanExporter* spans);
+
+  // And of the audit log, which outlives it; may be null.
+  static std::shared_ptr<prometheus::Collectable> AuditCollectable(const AuditLog* log);
 
   // Lives as long as the metrics.
   const StrategyMetrics* ForStrategy(const std::string& strategy);

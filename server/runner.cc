@@ -216,7 +216,8 @@ absl::Status Runner::State::StartMetrics() {
   auto started = MetricsListener::Start(
       options.metrics_listen, options.metrics, options.metrics_tls ? options.tls : TlsFiles(),
       {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
-       Metrics::EdgeCollectable(edge.get()), Metrics::SpanCollectable(context.spans.get())},
+       Metrics::EdgeCollectable(edge.get()), Metrics::SpanCollectable(context.spans.get()),
+       Metrics::AuditCollectable(context.audit.get())},
       std::move(answers));
   if (!started.ok()) return started.status();
   metrics_listener = *std::move(started);

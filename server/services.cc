@@ -1,6 +1,5 @@
 #include "server/services.h"
 
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -93,8 +92,7 @@ void FillInfo(const ServiceContext& context, const Caller& caller, v1::ServerInf
   }
   response->set_num_requests_running(stats.running);
   response->set_num_requests_waiting(stats.waiting);
-  const DocumentCounts documents = context.engine()->CountDocuments();
-  response->set_num_documents(std::accumulate(documents.begin(), documents.end(), 0));
+  response->set_num_documents(static_cast<uint32_t>(NumDocumentsOf(*context.engine(), caller)));
 }
 
 grpc::ServerUnaryReactor* RunTokenize(ServiceContext* context, UnaryCall* call,

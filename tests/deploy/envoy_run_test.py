@@ -16,6 +16,7 @@ import sys
 import tempfile
 import unittest
 import urllib.request
+from unittest import mock
 
 import yaml
 
@@ -38,19 +39,20 @@ def free_port():
 
 
 class RunningEnvoy:
-    """Envoy with the committed configuration; only addresses, paths and, if asked for, TLS are others."""
+    """Envoy with the committed configuration; only addresses, paths and, if asked for, TLS of its clients are others."""
 
-    def __init__(self, servers, tls):
+    def __init__(self, servers, servers_ca, tls):
         self.directory = tempfile.TemporaryDirectory(prefix="folio-envoy-")
         self.path = pathlib.Path(self.directory.name)
         subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=folio", "-days", "1",
                         "-keyout", self.path / "tls.key", "-out", self.path / "tls.crt"], check=True, capture_output=True)
         self.address, self.admin = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.file = self.path / "envoy.yaml"
-        self.file.write_text(yaml.safe_dump(self.config(servers, tls)))
+        self.file.write_text(yaml.safe_dump(self.config(servers, servers_ca, tls)))
 
-    def config(self, servers, tls):
-        config = yaml.safe_load(CONFIG.read_text().replace("/etc/envoy/tls", str(self.path)))
+    def config(self, servers, servers_ca, tls):
+        text = CONFIG.read_text().replace("/etc/envoy/tls", str(self.path))
+        config = yaml.safe_load(text.replace("/etc/envoy/servers/ca.crt", str(servers_ca)))
         listener, cluster = config["static_resources"]["listeners"][0], config["static_resources"]["clusters"][0]
 
         def put(holder, address):
@@ -93,7 +95,12 @@ class RunningEnvoy:
 
     def folio(self, *args):
         return subprocess.run([str(BIN / "folio"), "--server", self.address, *args], capture_output=True, text=True,
-                              timeout=120)
+                              timeout=120, env=self.environment())
+
+    @staticmethod
+    def environment():
+        """Its clients know nothing of the servers' TLS."""
+        return {name: value for name, value in os.environ.items() if name != "FOLIO_TLS_CA"}
 
     def __exit__(self, *_):
         self.process.terminate()
@@ -105,12 +112,22 @@ class RunningEnvoy:
 @unittest.skipUnless(ENVOY, "envoy is not installed (see requirements.txt)")
 class EnvoyRunTest(unittest.TestCase):
     def start(self, tls=False):
+        directory = tempfile.TemporaryDirectory(prefix="folio-servers-")
+        self.addCleanup(directory.cleanup)
+        cert, key = f"{directory.name}/tls.crt", f"{directory.name}/tls.key"
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                        "-days", "1", "-subj", "/CN=x", "-addext", "subjectAltName=DNS:folio,IP:127.0.0.1",
+                        "-keyout", key, "-out", cert], check=True, capture_output=True)
+        trust = mock.patch.dict(os.environ, {"FOLIO_TLS_CA": cert})
+        trust.start()
+        self.addCleanup(trust.stop)
         self.servers = []
         for _ in range(2):
-            server = RunningServer(BIN, MODEL, "--kv-bytes=100000000", "--threads=1", "--drain-seconds=60").__enter__()
+            server = RunningServer(BIN, MODEL, "--kv-bytes=100000000", "--threads=1", "--drain-seconds=60",
+                                   f"--tls-cert={cert}", f"--tls-key={key}").__enter__()
             self.addCleanup(server.__exit__)
             self.servers.append(server)
-        envoy = RunningEnvoy(self.servers, tls).__enter__()
+        envoy = RunningEnvoy(self.servers, cert, tls).__enter__()
         self.addCleanup(envoy.__exit__)
         wait_for(lambda: envoy.healthy() == 2, "both servers get calls")
         return envoy
@@ -212,7 +229,8 @@ class EnvoyRunTest(unittest.TestCase):
         wait_for(lambda: leaving.metrics()["folio_num_requests_running"] == 1, "one answer runs")
         load = subprocess.Popen(
             [str(BIN / "folio-loadtest"), "--server", envoy.address, "--concurrency", "4", "--num-requests", "200",
-             "--prompt-tokens", "16:1", "--output-tokens", "4:1", "--json"], stdout=subprocess.PIPE, text=True)
+             "--prompt-tokens", "16:1", "--output-tokens", "4:1", "--json"], stdout=subprocess.PIPE, text=True,
+            env=envoy.environment())
         self.addCleanup(load.kill)
 
         def completed(server):

@@ -114,6 +114,13 @@ class EnvoyTest(unittest.TestCase):
                          ["connection_limit", "http_connection_manager"])
         self.assertEqual(self.config["admin"]["address"]["socket_address"]["address"], "127.0.0.1")
 
+    def test_the_servers_are_known_by_their_certificate(self):
+        tls = extension(self.config, "UpstreamTlsContext")
+        names = tls["common_tls_context"]["validation_context"]["match_typed_subject_alt_names"]
+        service = manifests.load_base_files().one("Service")["metadata"]["name"]
+        self.assertEqual((tls["sni"], names), (service, [{"san_type": "DNS", "matcher": {"exact": service}}]))
+        self.assertIn("--tls-cert", manifests.load_base_files().flags)
+
     @unittest.skipUnless(LUA, "lua is not installed")
     def test_binary_metadata_does_not_reach_the_server(self):
         filters = [f["name"].rpartition(".")[2] for f in self.http["http_filters"]]
@@ -175,6 +182,10 @@ class EnvoyTest(unittest.TestCase):
         for certificate in extension(self.config, "DownstreamTlsContext")["common_tls_context"]["tls_certificates"]:
             for key in certificate.values():
                 self.assertEqual(str(pathlib.Path(key["filename"]).parent), folders["tls"])
+        validation = extension(self.config, "UpstreamTlsContext")["common_tls_context"]["validation_context"]
+        root = pathlib.Path(validation["trusted_ca"]["filename"])
+        self.assertEqual(str(root.parent), folders["servers"])
+        self.assertEqual([item["path"] for item in volumes["servers"]["secret"]["items"]], [root.name], "and no key")
         port = self.listener["address"]["socket_address"]["port_value"]
         self.assertEqual(m.container["ports"], [{"name": "grpcs", "containerPort": port}])
         for selector in (m.deployment["selector"]["matchLabels"], m.one("Service")["spec"]["selector"],

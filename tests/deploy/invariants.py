@@ -76,8 +76,34 @@ def probes_ask_for_health(m):
         if asked["port"] != "metrics":
             yield f"{name} asks port {asked['port']}, health is on the port metrics"
         wanted = {"livenessProbe": {"/healthz"}, "readinessProbe": {"/readyz"}}.get(name, HEALTH_PATHS)
+        if (asked.get("scheme", "HTTP") == "HTTPS") != ("--metrics-tls" in m.flags):
+            yield f"{name} does not speak as the metrics port does"
         if asked.get("path") not in wanted:
             yield f"{name} asks {asked.get('path')!r}, expected one of {sorted(wanted)}"
+
+
+def strangers_are_kept_out(m):
+    """TLS and tenants from Secrets; or neither, and everything says so."""
+    app_protocols = {p.get("appProtocol") for o in m.all("Service") for p in o["spec"]["ports"] if p["name"] == "grpc"}
+    if "--insecure" in m.flags:
+        if {"--tls-cert", "--tenants", "--metrics-tls"} & set(m.flags):
+            yield "--insecure beside TLS or tenants"
+        if app_protocols != {"kubernetes.io/h2c"}:
+            yield f"the gRPC port is not marked as cleartext HTTP/2 but {app_protocols}"
+        return
+    secrets = {v["name"] for v in m.pod["volumes"] if "secret" in v}
+    folders = tuple(v["mountPath"] + "/" for v in m.container["volumeMounts"] if v["name"] in secrets and v.get("readOnly"))
+    for flag in ("--tls-cert", "--tls-key", "--tenants"):
+        if not m.flags.get(flag, "").startswith(folders):
+            yield f"{flag} is in no Secret"
+    if "--metrics-tls" not in m.flags:
+        yield "the metrics port speaks no TLS"
+    if app_protocols != {"https"}:
+        yield f"the gRPC port is not marked as TLS but {app_protocols}"
+    for monitor in m.all("PodMonitor"):
+        for endpoint in monitor["spec"]["podMetricsEndpoints"]:
+            if endpoint.get("scheme") != "https" or not endpoint.get("tlsConfig", {}).get("ca"):
+                yield "metrics are scraped without TLS"
 
 
 def startup_is_patient(m):
@@ -132,8 +158,11 @@ def volumes_are_bounded(m):
         if "emptyDir" in volume:
             if not volume["emptyDir"].get("sizeLimit"):
                 yield f"volume {name} has no size limit"
+        elif "secret" in volume:
+            if not mounts.get(name, {}).get("readOnly"):
+                yield f"secret volume {name} is writable"
         elif "persistentVolumeClaim" not in volume:
-            yield f"volume {name} is neither emptyDir nor a claim"
+            yield f"volume {name} is neither emptyDir, Secret nor claim"
         elif not volume["persistentVolumeClaim"].get("readOnly") or not mounts.get(name, {}).get("readOnly"):
             yield f"model volume {name} is writable"
 
@@ -205,9 +234,6 @@ def service_reaches_each_pod(m):
     service = m.one("Service")["spec"]
     if service.get("clusterIP") != "None":
         yield "the Service is not headless: clients would stay on one pod"
-    for port in service["ports"]:
-        if port["name"] == "grpc" and port.get("appProtocol") != "kubernetes.io/h2c":
-            yield "the gRPC port is not marked as cleartext HTTP/2"
 
 
 def rules(m):
@@ -249,6 +275,7 @@ CHECKS = (
     names_are_unique,
     ports_exist,
     probes_ask_for_health,
+    strangers_are_kept_out,
     startup_is_patient,
     pods_are_confined,
     pods_have_no_api_access,

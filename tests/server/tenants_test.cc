@@ -85,6 +85,14 @@ TEST_F(TenantsTest, TheSameNameIsADocumentOfEach) {
 TEST_F(TenantsTest, ListsHaveOwnDocumentsOnly) {
   for (const char* id : {"x", "y", "z"}) ASSERT_TRUE(a_.Upload(id, "text").ok());
   ASSERT_TRUE(b_.Upload("m", "text").ok());
+  v1::ServerInfo info;
+  const auto count = [&](TenantClient* client) {
+    EXPECT_TRUE(client->Info(&info).ok());
+    return info.num_documents();
+  };
+  EXPECT_EQ(count(&a_), 3);
+  EXPECT_EQ(count(&b_), 1);
+  EXPECT_EQ(count(&ops_), 4);
   v1::ListDocumentsRequest two;
   two.set_page_size(2);
   EXPECT_EQ(a_.Ids(two), (std::vector<std::string>{"x", "y", "z"}));
