@@ -24,8 +24,9 @@ def wait_for(condition, what, seconds=300):
 class RunningServer:
     """`with RunningServer(bin_dir, model, ...) as server:` — server.address, server.metrics()."""
 
-    def __init__(self, bin_dir, model, *flags, start_seconds=START_SECONDS, stdout=None):
+    def __init__(self, bin_dir, model, *flags, start_seconds=START_SECONDS, stdout=None, client_environment=None):
         self.bin_dir, self.start_seconds, self.stdout = pathlib.Path(bin_dir), start_seconds, stdout
+        self.client_environment = client_environment or {}
         self.directory = tempfile.TemporaryDirectory(prefix="folio-")
         self.port_file = pathlib.Path(self.directory.name) / "ports.json"
         self.log_path = pathlib.Path(self.directory.name) / "server.log"
@@ -62,7 +63,7 @@ class RunningServer:
         return self.log_path.read_text(errors="replace")
 
     def environment(self):
-        return dict(os.environ, FOLIO_SERVER=self.address)
+        return dict(os.environ, FOLIO_SERVER=self.address, **self.client_environment)
 
     def folio(self, *args, **kwargs):
         """Runs the command line client to its end."""

@@ -4,6 +4,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -189,6 +190,7 @@ void Edge::Rewatch(uint64_t id, const Connection& connection) const {
 }
 
 void Edge::Main() {
+  pthread_setname_np(pthread_self(), "listener");
   std::array<epoll_event, kMaxEvents> events;
   SteadyTime next_sweep = std::chrono::steady_clock::now();
   for (;;) {
