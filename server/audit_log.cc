@@ -20,12 +20,15 @@ namespace {
 bool Concerns(const RpcRecord& record) {
   if (!record.document_id.empty()) return true;
   const std::string_view method = record.method;
-  const std::string_view code = record.code;
-  return method == "ListDocuments" || method == "ListRequests" || method == "CancelRequest" ||
-         code == "UNAUTHENTICATED" || code == "PERMISSION_DENIED";
+  return method == "ListDocuments" || method == "ListRequests" || method == "CancelRequest";
 }
 
-std::string LineOf(const RpcRecord& record) {
+bool IsRefusal(const RpcRecord& record) {
+  const std::string_view code = record.code;
+  return code == "UNAUTHENTICATED" || code == "PERMISSION_DENIED";
+}
+
+std::string LineOf(const RpcRecord& record, int64_t left_out) {
   nlohmann::ordered_json line;
   line["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
   const auto add = [&line](const char* key, const std::string& value) {
@@ -40,6 +43,7 @@ std::string LineOf(const RpcRecord& record) {
   add("trace_id", record.trace_id);
   add("code", record.code);
   add("reason", record.reason);
+  if (left_out > 0) line["refusals_left_out"] = left_out;
   // Names may hold any bytes.
   return line.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace) + "\n";
 }
@@ -66,10 +70,18 @@ Fd AuditLog::OpenFile() const {
   return Fd(::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0600));
 }
 
-void AuditLog::Add(const RpcRecord& record) {
-  if (!Concerns(record)) return;
-  const std::string line = LineOf(record);
+void AuditLog::Add(const RpcRecord& record, SteadyTime now) {
+  const bool refused = IsRefusal(record);
+  if (!refused && !Concerns(record)) return;
   MutexLock lock(&mu_);
+  if (refused) {
+    if (refusals_.Wait(now).count() > 0) {
+      ++left_out_;
+      return;
+    }
+    refusals_.Take(1, now);
+  }
+  const std::string line = LineOf(record, std::exchange(left_out_, 0));
   // One call, so that lines of several processes do not mix.
   const ssize_t written = ::write(file_.get(), line.data(), line.size());
   if (written != static_cast<ssize_t>(line.size())) {

@@ -43,14 +43,15 @@ const char* FieldOf(const AnswerConstraint& constraint) {
 }  // namespace
 
 grpc::Status ReadConstraint(const v1::GenerateRequest& request, const Engine& engine,
-                            GenerateSpec* spec) {
+                            const std::string& owner, GenerateSpec* spec) {
   if (!request.has_constraint()) return grpc::Status::OK;
   FieldViolations bad;
   constexpr char kWhy[] = "excludes `constraint`, which says where an answer may end";
   if (spec->stop.ignore_eos) bad.push_back({"stopping.ignore_eos", kWhy});
   if (spec->stop.min_new_tokens > 0) bad.push_back({"stopping.min_new_tokens", kWhy});
   if (!bad.empty()) return BadFields(bad);
-  const auto source = SourceOf(request.constraint());
+  auto source = SourceOf(request.constraint());
+  if (source.ok()) source->owner = owner;
   auto grammar = source.ok() ? engine.CompileGrammar(*source) : source.status();
   if (grammar.ok()) {
     spec->grammar = *std::move(grammar);

@@ -247,7 +247,7 @@ grpc::Status ReadGenerateRequest(const v1::GenerateRequest& request, const Engin
       {question->prompt_tokens() + spec.stop.max_new_tokens, request.has_document()});
   if (!resolved.ok()) return BadFields({BadAttention(resolved.status(), "")});
   spec.attention = *std::move(resolved);
-  return ReadConstraint(request, engine, &spec);
+  return ReadConstraint(request, engine, owner, &spec);
 }
 
 }  // namespace folio::server

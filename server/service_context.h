@@ -105,7 +105,7 @@ class ServiceContext {
   }
   // Keeps who did what, if that is wanted.
   void Audit(const RpcRecord& record) {
-    if (audit != nullptr) audit->Add(record);
+    if (audit != nullptr) audit->Add(record, clock());
   }
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;

@@ -9,7 +9,8 @@ namespace folio {
 
 absl::StatusOr<std::shared_ptr<const AnswerGrammar>> GrammarCompiler::Compile(
     const GrammarSource& source) {
-  const std::string key = absl::StrCat(static_cast<int>(source.kind), ":", source.text);
+  const std::string key =
+      absl::StrCat(source.owner, "/", static_cast<int>(source.kind), ":", source.text);
   {
     const MutexLock lock(&mutex_);
     if (const Result* const known = Find(key)) return *known;

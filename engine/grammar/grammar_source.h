@@ -14,6 +14,8 @@ struct GrammarSource {
   enum class Kind : uint8_t { kEbnf, kRegex, kJsonSchema };
   Kind kind = Kind::kEbnf;
   std::string text;
+  // Compiled for this tenant alone, so that time tells nobody what others have asked for.
+  std::string owner = {};
 
   bool operator==(const GrammarSource&) const = default;
 };

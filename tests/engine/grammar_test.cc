@@ -318,6 +318,7 @@ TEST_F(Grammar, IsCompiledOnce) {
   EXPECT_EQ(*compiler.Compile(*RegexGrammar("a+")), *first);
   EXPECT_EQ(compiler.Compile(*RegexGrammar("(")).status(), refused.status());
   EXPECT_FALSE(compiler.Compile(*RegexGrammar("b+")).ok());
+  EXPECT_FALSE(compiler.Compile({GrammarSource::Kind::kRegex, "a+", "another tenant"}).ok());
   // The same text means something else as a schema.
   EXPECT_FALSE(compiler.Compile({GrammarSource::Kind::kJsonSchema, "a+"}).ok());
 

@@ -18,6 +18,8 @@ namespace {
 using Json = nlohmann::json;
 using server::AuditLog;
 
+const SteadyTime kNow{std::chrono::hours(1)};
+
 std::vector<Json> LinesOf(const std::string& path) {
   std::ifstream file(path);
   std::vector<Json> lines;
@@ -27,18 +29,19 @@ std::vector<Json> LinesOf(const std::string& path) {
 
 TEST(AuditLog, KeepsWhatIsAboutDocumentsAndWhatWasNotLetIn) {
   const ScratchDir directory;
-  const std::string path = directory.path() + "/audit";
+  const std::string path = directory.Path("audit");
   const auto log = AuditLog::Open(path);
   ASSERT_TRUE(log.ok()) << log.status();
-  (*log)->Add({.method = "Tokenize", .code = "OK", .tenant = "acme"});
+  (*log)->Add({.method = "Tokenize", .code = "OK", .tenant = "acme"}, kNow);
   EXPECT_TRUE(LinesOf(path).empty());
-  (*log)->Add({.method = "Tokenize", .code = "UNAUTHENTICATED", .address = "10.0.0.1"});
-  (*log)->Add({.method = "CancelRequest", .code = "OK", .request_id = "7"});
+  (*log)->Add({.method = "Tokenize", .code = "UNAUTHENTICATED", .address = "10.0.0.1"}, kNow);
+  (*log)->Add({.method = "CancelRequest", .code = "OK", .request_id = "7"}, kNow);
   (*log)->Add({.method = "DeleteDocument",
                .code = "NOT_FOUND",
                .tenant = "acme",
                .identity = "ops",
-               .document_id = "a\"\xff"});
+               .document_id = "a\"\xff"},
+              kNow);
   const std::vector<Json> lines = LinesOf(path);
   ASSERT_EQ(lines.size(), 3);
   EXPECT_EQ(lines[0]["address"], "10.0.0.1");
@@ -51,16 +54,29 @@ TEST(AuditLog, KeepsWhatIsAboutDocumentsAndWhatWasNotLetIn) {
   EXPECT_EQ(found.st_mode & 0777, 0600U);
 }
 
+TEST(AuditLog, StrangersFillNoDisk) {
+  const ScratchDir directory;
+  const std::string path = directory.Path("audit");
+  const auto log = AuditLog::Open(path);
+  const server::RpcRecord refused{.method = "Generate", .code = "UNAUTHENTICATED"};
+  for (int64_t i = 0; i < AuditLog::kRefusalsPerMinute + 5; ++i) (*log)->Add(refused, kNow);
+  EXPECT_EQ(LinesOf(path).size(), AuditLog::kRefusalsPerMinute);
+  (*log)->Add({.method = "ListDocuments", .code = "OK"}, kNow);
+  EXPECT_EQ(LinesOf(path).back()["refusals_left_out"], 5);
+  (*log)->Add(refused, kNow + std::chrono::seconds(1));
+  EXPECT_FALSE(LinesOf(path).back().contains("refusals_left_out"));
+}
+
 TEST(AuditLog, AFileThatWasMovedAwayIsBegunAnew) {
   const ScratchDir directory;
-  const std::string path = directory.path() + "/audit";
+  const std::string path = directory.Path("audit");
   const auto log = AuditLog::Open(path);
   const server::RpcRecord record{.method = "ListDocuments", .code = "OK"};
-  (*log)->Add(record);
+  (*log)->Add(record, kNow);
   std::filesystem::rename(path, path + ".1");
-  (*log)->Add(record);
+  (*log)->Add(record, kNow);
   (*log)->Look();
-  (*log)->Add(record);
+  (*log)->Add(record, kNow);
   EXPECT_EQ(LinesOf(path + ".1").size(), 2);
   EXPECT_EQ(LinesOf(path).size(), 1);
   EXPECT_EQ((*log)->dropped(), 0);
@@ -70,7 +86,7 @@ TEST(AuditLog, WhatCannotBeWrittenIsCountedOrRefused) {
   EXPECT_EQ(AuditLog::Open("/nowhere/audit").status().code(), absl::StatusCode::kUnavailable);
   const auto full = AuditLog::Open("/dev/full");
   ASSERT_TRUE(full.ok());
-  (*full)->Add({.method = "ListDocuments", .code = "OK"});
+  (*full)->Add({.method = "ListDocuments", .code = "OK"}, kNow);
   EXPECT_EQ((*full)->dropped(), 1);
 }
 
@@ -84,7 +100,7 @@ TEST(AuditLog, SaysWhoDidWhatToWhichDocument) {
   const ScratchDir directory;
   server::ServerOptions options;
   options.tenants = directory.Write("tenants.json", kTenants);
-  options.audit_log = directory.path() + "/audit";
+  options.audit_log = directory.Path("audit");
   TestServer server(options);
   TenantClient a(server.channel(), Bearer("alpha"));
   Metadata as_a = Bearer("operator");
