@@ -188,29 +188,6 @@ TEST_F(DocumentDirectoryTest, StoredDocumentsCountToTheLimitsOfTheirOwner) {
   EXPECT_TRUE(create("acme/other", one).ok());
 }
 
-TEST_F(DocumentDirectoryTest, UnfinishedUploadsOfATenantAreBounded) {
-  const auto tenant = std::make_shared<const Tenant>(
-      Tenant{.name = "acme", .limits = {.max_unfinished_uploads = 2}});
-  const auto create = [&](const std::string& id) {
-    return directory_.Create(id, {}, nullptr, {tenant});
-  };
-  const DocumentHandle a = create("acme/a")->handle;
-  const DocumentHandle b = create("acme/b")->handle;
-  const absl::Status refused = create("acme/c").status();
-  EXPECT_TRUE(absl::IsResourceExhausted(refused));
-  EXPECT_EQ(refused.GetPayload(kLimitPayload), "tenant.unfinished_uploads");
-  EXPECT_TRUE(directory_.AddTokens(a, 1).ok());
-  EXPECT_TRUE(directory_.FinishUpload(a).ok());
-  EXPECT_TRUE(create("acme/c").ok()) << "one has come to its end";
-  EXPECT_FALSE(create("acme/d").ok());
-  EXPECT_TRUE(directory_.Fail(b, absl::AbortedError("x")).ok());
-  const auto d = create("acme/d");
-  EXPECT_TRUE(d.ok()) << "one has failed";
-  EXPECT_FALSE(create("acme/e").ok());
-  EXPECT_TRUE(directory_.Remove(d->handle).ok());
-  EXPECT_TRUE(create("acme/e").ok()) << "one is deleted";
-}
-
 TEST_F(DocumentDirectoryTest, StoredDocumentsExpireLikeOthers) {
   DocumentDirectory::Stored stored;
   stored.handle = {"old", 7};
@@ -236,6 +213,30 @@ TEST_F(DocumentDirectoryTest, StatesAreCounted) {
   EXPECT_TRUE(directory_.Remove(a).ok());
   EXPECT_TRUE(directory_.Remove(b).ok());
   EXPECT_EQ(directory_.Count(), (DocumentCounts{1, 0, 0, 0}));
+}
+
+TEST(DocumentDirectoryTenants, HaveSoManyUnfinishedUploads) {
+  DocumentDirectory directory({});
+  const auto tenant = std::make_shared<const Tenant>(
+      Tenant{.name = "acme", .limits = {.max_unfinished_uploads = 2}});
+  const auto create = [&](const std::string& id) {
+    return directory.Create(id, {}, nullptr, {tenant});
+  };
+  const DocumentHandle a = create("acme/a")->handle;
+  const DocumentHandle b = create("acme/b")->handle;
+  const absl::Status refused = create("acme/c").status();
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.GetPayload(kLimitPayload), "tenant.unfinished_uploads");
+  EXPECT_TRUE(directory.AddTokens(a, 1).ok());
+  EXPECT_TRUE(directory.FinishUpload(a).ok());
+  EXPECT_TRUE(create("acme/c").ok()) << "one has come to its end";
+  EXPECT_FALSE(create("acme/d").ok());
+  EXPECT_TRUE(directory.Fail(b, absl::AbortedError("x")).ok());
+  const auto d = create("acme/d");
+  EXPECT_TRUE(d.ok()) << "one has failed";
+  EXPECT_FALSE(create("acme/e").ok());
+  EXPECT_TRUE(directory.Remove(d->handle).ok());
+  EXPECT_TRUE(create("acme/e").ok()) << "one is deleted";
 }
 
 TEST(DocumentDirectoryChanges, AreToldOnceTheyCanBeSeen) {
