@@ -52,6 +52,8 @@ void AnswerCall<Wire>::HandleOf(size_t index, const Event& event) {
     OnDelta(answer, *delta, now);
   } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
     EnterPhase(answer, Phase::kPrefill, now);
+    const int64_t computed = prefill->processed_tokens - prefill->cached_tokens;
+    listed_->AddComputedTokens(computed - std::exchange(answer->num_computed, computed));
     if (has_document_) {
       answer->document_use = prefill->cached_tokens > 0 ? DocumentUse::kHit : DocumentUse::kMiss;
     }

@@ -26,20 +26,25 @@ void KeepRecord(const RunningCall& call, const CallEnd& end, ServiceContext* con
   const RunningCall::Origin& origin = call.origin();
   const RunningCall::Subject subject = call.subject();
   const RunningCall::Tokens tokens = call.tokens();
-  context->metrics->OnRpc(origin.method, end.code);
-  LogRpc({.method = origin.method,
-          .code = end.code,
-          .reason = end.reason,
-          .request_id = subject.request_id,
-          .tenant = origin.tenant,
-          .document_id = subject.document_id,
-          .strategy = subject.strategy,
-          .trace_id = origin.trace.trace_id,
-          .seconds = std::chrono::duration<double>(now - origin.arrived).count(),
-          .work = RpcRecord::Work{tokens.prompt, tokens.cached, tokens.completion,
-                                  call.SecondsIn(CallPhase::kQueued, now),
-                                  call.SecondsIn(CallPhase::kPrefill, now),
-                                  call.SecondsIn(CallPhase::kDecode, now), call.steps()}});
+  const RpcRecord::Work work{tokens.prompt,
+                             tokens.cached,
+                             tokens.completion,
+                             call.SecondsIn(CallPhase::kQueued, now),
+                             call.SecondsIn(CallPhase::kPrefill, now),
+                             call.SecondsIn(CallPhase::kDecode, now),
+                             call.steps(),
+                             tokens.computed};
+  context->Keep({.method = origin.method,
+                 .code = end.code,
+                 .reason = end.reason,
+                 .request_id = subject.request_id,
+                 .tenant = origin.tenant,
+                 .document_id = subject.document_id,
+                 .strategy = subject.strategy,
+                 .trace_id = origin.trace.trace_id,
+                 .seconds = std::chrono::duration<double>(now - origin.arrived).count(),
+                 .work = work},
+                origin.client);
   if (context->spans != nullptr && origin.trace.sampled) {
     context->spans->Add(SpansOf(call, end, now));
   }

@@ -18,6 +18,7 @@
 namespace folio::server {
 
 class Edge;
+class ServiceContext;
 class SpanExporter;
 
 // Whether a document's keys and values were there when it was asked.
@@ -48,6 +49,9 @@ class Metrics {
 
   // And of the exporter of spans, which outlives it; may be null.
   static std::shared_ptr<prometheus::Collectable> SpanCollectable(const SpanExporter* spans);
+
+  // And of the calls: of tenants, and of what the log has no room for. `context` outlives it.
+  static std::shared_ptr<prometheus::Collectable> CallCollectable(ServiceContext* context);
 
   // Lives as long as the metrics.
   const StrategyMetrics* ForStrategy(const std::string& strategy);

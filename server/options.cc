@@ -10,6 +10,7 @@
 #include "engine/chat/chat_format.h"
 #include "server/config_sources.h"
 #include "server/edge/listen_address.h"
+#include "server/exit_code.h"
 #include "server/flag_checks.h"
 #include "server/limit_flags.h"
 #include "server/version.h"
@@ -175,6 +176,10 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--log-level", options->log_level, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
+  app->add_option("--log-calls-per-second", options->log_calls_per_second,
+                  "Finished calls of one tenant, or address, that are logged each second; more are "
+                  "counted only. 0: all are")
+      ->check(kCount);
   app->add_flag("--log-json", options->log_json, "One JSON object per log line");
 }
 
@@ -211,7 +216,7 @@ absl::Status Complete(CLI::App* app, const ConfigFlags& config, ServerOptions* o
 
 ParseResult Refuse(const std::string& why, int* exit_code) {
   std::fprintf(stderr, "folio-server: %s; see --help\n", why.c_str());
-  *exit_code = 1;
+  *exit_code = kExitBadConfig;
   return ParseResult::kExit;
 }
 

@@ -6,6 +6,7 @@
 #include "engine/base/catch_errors.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
+#include "server/rpc_deadline.h"
 
 namespace folio::server {
 namespace {
@@ -28,9 +29,9 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->End(status); });
   };
-  call->listed_ = context->calls.Add(
-      {"Score", call->caller_.address, call->caller_.owner, call->arrived_, context->TraceOf(*rpc)},
-      cancel);
+  call->listed_ = context->calls.Add({"Score", call->caller_.address, call->caller_.owner,
+                                      call->arrived_, context->TraceOf(*rpc), DeadlineOf(*rpc)},
+                                     cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
@@ -249,6 +250,7 @@ void ScoreCall::OnScored(const ScoredEvent& scored) {
     tokens->mutable_logprobs()->Add(scored.logprobs.begin(), scored.logprobs.end());
     writes_.Push(std::move(event));
   }
+  listed_->AddComputedTokens(std::ssize(scored.logprobs));
   auto position = static_cast<uint64_t>(scored.first_position);
   for (const float logprob : scored.logprobs) {
     if (position++ >= bucket_.end()) CloseBucket();

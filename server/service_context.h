@@ -10,6 +10,7 @@
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
 #include "server/auth/authenticator.h"
+#include "server/call_log.h"
 #include "server/call_registry.h"
 #include "server/client_shares.h"
 #include "server/clock.h"
@@ -27,6 +28,7 @@
 #include "server/service_rate.h"
 #include "server/span_exporter.h"
 #include "server/status_mapping.h"
+#include "server/tenant_metrics.h"
 #include "server/trace_context.h"
 
 namespace folio::server {
@@ -81,9 +83,16 @@ class ServiceContext {
 
   // New work is refused from now on.
   void StartDrain() { draining_.store(true); }
+  bool is_draining() const { return draining_.load(); }
+
+  // When these threads last went on.
+  const Heartbeat& pump_beat() const { return pump_beat_; }
+  const Heartbeat& listener_beat() const { return listener_beat_; }
 
   // Who calls; what is refused is counted for `method`. UNAUTHENTICATED, PERMISSION_DENIED.
   grpc::Status Authenticate(const char* method, const grpc::ServerContextBase& rpc, Caller* caller);
+  // Reads the file of --tenants. Errors: those of Authenticator::Load.
+  absl::Status LoadTenants();
   // UNAVAILABLE while the model loads; after OK engine() is not null.
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
@@ -98,6 +107,8 @@ class ServiceContext {
   TraceContext TraceOf(const grpc::CallbackServerContext& rpc) const {
     return server::TraceOf(rpc, /*begin=*/spans != nullptr);
   }
+  // A call that is done, from `client`: counted, and logged as far as the log has room.
+  void Keep(const RpcRecord& call, const std::string& client);
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;
 
@@ -109,6 +120,8 @@ class ServiceContext {
   ServiceRate rate;
   StreamCount streams;
   CallRegistry calls;
+  CallLog log;
+  TenantMetrics tenants;
   const std::unique_ptr<SpanExporter> spans;  // null: none are wanted
   ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
   MemoryBudget memory;

@@ -50,13 +50,13 @@ absl::Status UnaryCall::CheckWanted() const {
 void UnaryCall::OnDone() {
   CatchErrors([&] {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
-    context_->metrics->OnRpc(method_, CodeName(code_));
-    LogRpc({.method = method_,
-            .code = CodeName(code_),
-            .reason = reason_,
-            .tenant = caller_.owner,
-            .trace_id = trace_.trace_id,
-            .seconds = elapsed.count()});
+    context_->Keep({.method = method_,
+                    .code = CodeName(code_),
+                    .reason = reason_,
+                    .tenant = caller_.owner,
+                    .trace_id = trace_.trace_id,
+                    .seconds = elapsed.count()},
+                   caller_.address);
   }).IgnoreError();
   delete this;
 }

@@ -40,6 +40,11 @@ absl::Status Authenticator::Load(const std::string& path) {
   return absl::OkStatus();
 }
 
+std::set<std::string> Authenticator::tenant_names() const {
+  const auto tenants = this->tenants();
+  return tenants == nullptr ? std::set<std::string>() : tenants->names();
+}
+
 std::optional<absl::Status> Authenticator::Look() {
   if (!seen_.has_value() || !seen_->Changed()) return std::nullopt;
   auto read = TenantDirectory::Read(path_);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "engine/base/mutex.h"
@@ -28,6 +29,9 @@ class Authenticator {
 
   // UNAUTHENTICATED; PERMISSION_DENIED for a tenant that is not the caller's.
   grpc::Status Authenticate(const grpc::ServerContextBase& rpc, Caller* caller) const;
+
+  // Those that the file has; none without one.
+  std::set<std::string> tenant_names() const;
 
   // Reads the file again if it has changed. nullopt: it has not; not OK: what is wrong with it, and
   // the tenants stay as they are. Not to be called by two threads at once.

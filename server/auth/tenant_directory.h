@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,6 +45,7 @@ class TenantDirectory {
   const KnownTenant* OfCertificate(std::span<const std::string> names) const;
   const KnownTenant* Named(const std::string& name) const;
   size_t size() const { return tenants_.size(); }
+  std::set<std::string> names() const;
 
  private:
   using Hash = std::array<uint8_t, 32>;
