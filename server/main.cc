@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -32,6 +33,9 @@ using folio::server::QuitListener;
 using folio::server::Runner;
 using folio::server::ServerOptions;
 
+// Where --step-timeout-seconds says nothing; a step takes less on any device.
+constexpr int kStepTimeoutSeconds = 600;
+
 // SIGTERM and SIGINT, blocked in every thread that is made later, as is SIGQUIT.
 sigset_t BlockSignals() {
   sigset_t signals;
@@ -47,6 +51,18 @@ sigset_t BlockSignals() {
 int Fail(const absl::Status& status, ExitCode code) {
   std::fprintf(stderr, "folio-server: %s\n", std::string(status.message()).c_str());
   return code;
+}
+
+// After a drain: what is left should take no time, but a step that is stuck would keep the engine
+// from ending, and nobody watches it any more. `seconds` later, or for one more signal, the process
+// ends as it is.
+void EndAnyway(const sigset_t& signals, int seconds) {
+  std::thread([signals, seconds] {
+    const timespec patience{seconds, 0};
+    while (sigtimedwait(&signals, nullptr, &patience) < 0 && errno == EINTR) {
+    }
+    std::_Exit(folio::server::kExitHangs);
+  }).detach();
 }
 
 int Serve(ServerOptions options, const sigset_t& signals) {
@@ -89,8 +105,8 @@ int Serve(ServerOptions options, const sigset_t& signals) {
     return sigtimedwait(&signals, nullptr, &now) > 0;
   });
   spdlog::info("stopped");
-  // What is left to do should take no time; who cannot wait for it ends the process as it is.
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  const int step_timeout = options.step_timeout_seconds;
+  EndAnyway(signals, step_timeout > 0 ? step_timeout : kStepTimeoutSeconds);
   return device_failed.load() ? folio::server::kExitDeviceFailed : folio::server::kExitDone;
 }
 

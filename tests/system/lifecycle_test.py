@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.error
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -58,6 +59,15 @@ class Answer:
     def tokens(self):
         events = [json.loads(line) for line in self.lines]
         return [token for event in events if "delta" in event for token in event["delta"]["token_ids"]]
+
+
+def health(server):
+    """What a liveness probe gets."""
+    try:
+        with urllib.request.urlopen(server.metrics_url.rsplit("/", 1)[0] + "/healthz", timeout=10) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
 
 
 class LifecycleCase(unittest.TestCase):
@@ -146,6 +156,42 @@ class DrainTest(LifecycleCase):
                 self.assertEqual(unfinished.state(server, "book")["state"], "STATE_READY")
 
 
+class StuckCase(LifecycleCase):
+    def start_stuck(self, *flags):
+        """A server in a step that takes a minute, and the call that it is of."""
+        server = self.start("--step-tokens=60000", "--prefill-share-tokens=60000", "--prefill-slowdown=0", "--threads=1",
+                            "--cpu-isa=portable", *flags, model="synthetic:tiny")
+        asking = server.start_folio("ask", "--question", "word " * 6000, "--max-new-tokens", 2, "--strategy", "full")
+        self.addCleanup(asking.kill)
+        wait_for(lambda: server.metrics()["folio_engine_busy"] == 1 and server.metrics()["folio_num_requests_running"] == 1, "the step runs")
+        return server, asking
+
+    def test_it_turns_liveness_and_ends_the_process(self):
+        server, asking = self.start_stuck("--step-timeout-seconds=4")
+        self.assertEqual(health(server), 200)
+        server.process.send_signal(signal.SIGQUIT)
+        wait_for(lambda: "call '" in server.log(), "the report comes from a server that is stuck", 10)
+        self.assertRegex(server.log(), r"threads: engine in a step for \d+\.\d s")
+        self.assertRegex(server.log(), r"call '[\w-]+': Generate of 127\.0\.0\.1, full; (waits|is prefilled), ")
+        wait_for(lambda: health(server) == 503, "liveness turns before the process ends")
+        self.assertEqual(server.process.wait(120), HANGS)
+        self.assertIn("no step of the engine has ended for 4 s: the process ends", server.log())
+        _, error = asking.communicate(timeout=60)
+        self.assertIn("the server restarts", error)
+
+    def test_it_does_not_keep_a_process_that_was_told_to_end_three_times(self):
+        server, asking = self.start_stuck()
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "draining for at most" in server.log(), "the drain has begun")
+        server.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: "stopped" in server.log(), "the drain is over")
+        _, error = asking.communicate(timeout=60)
+        self.assertIn("the server is stopping", error)
+        self.assertIsNone(server.process.poll())
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(10), HANGS)
+
+
 class PauseTest(LifecycleCase):
     def test_a_process_that_was_stopped_goes_on(self):
         server = self.start("--step-timeout-seconds=2")
@@ -163,25 +209,6 @@ class PauseTest(LifecycleCase):
         self.assertEqual(paused.tokens(), expected.tokens())
         self.assertNotIn("the process ends", server.log())
         self.assertEqual(server.stop(), 0)
-
-    def test_a_step_that_is_stuck_turns_liveness_and_ends_the_process(self):
-        # A step of all of a prompt takes a minute.
-        server = self.start("--step-timeout-seconds=4", "--step-tokens=60000", "--prefill-share-tokens=60000", "--prefill-slowdown=0",
-                            "--threads=1", "--cpu-isa=portable", model="synthetic:tiny")
-        health = server.metrics_url.rsplit("/", 1)[0] + "/healthz"
-        with urllib.request.urlopen(health, timeout=10) as response:
-            self.assertEqual(response.status, 200)
-        asking = server.start_folio("ask", "--question", "word " * 6000, "--max-new-tokens", 2, "--strategy", "full")
-        self.addCleanup(asking.kill)
-        wait_for(lambda: server.metrics()["folio_engine_busy"] == 1 and server.metrics()["folio_num_requests_running"] == 1, "the step runs")
-        server.process.send_signal(signal.SIGQUIT)
-        wait_for(lambda: "call '" in server.log(), "the report comes from a server that is stuck", 10)
-        self.assertRegex(server.log(), r"threads: engine in a step for \d+\.\d s")
-        self.assertRegex(server.log(), r"call '[\w-]+': Generate of 127\.0\.0\.1, full; (waits|is prefilled), ")
-        self.assertEqual(server.process.wait(120), HANGS)
-        self.assertIn("no step of the engine has ended for 4 s: the process ends", server.log())
-        _, error = asking.communicate(timeout=60)
-        self.assertIn("the server restarts", error)
 
 
 class ExitCodeTest(unittest.TestCase):
