@@ -176,10 +176,6 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
       ->check(CLI::NonNegativeNumber);
   app->add_option("--log-level", options->log_level, "Least important lines to write")
       ->check(CLI::IsMember({"debug", "info", "warning", "error"}));
-  app->add_option("--log-calls-per-second", options->log_calls_per_second,
-                  "Finished calls of one tenant, or address, that are logged each second; more are "
-                  "counted only. 0: all are")
-      ->check(kCount);
   app->add_flag("--log-json", options->log_json, "One JSON object per log line");
 }
 
