@@ -7,22 +7,13 @@
 #include "engine/base/catch_errors.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
+#include "server/rpc_deadline.h"
 #include "server/sampling_mapping.h"
 
 namespace folio::server {
 namespace {
 
 constexpr uint32_t kDefaultHeartbeatMs = 5000;
-
-// max: there is none. gRPC's can be further away than std::chrono counts, in nanoseconds to the
-// year 2262, and its own conversion overflows then.
-std::chrono::system_clock::time_point DeadlineOf(const grpc::CallbackServerContext& rpc) {
-  using Time = std::chrono::system_clock::time_point;
-  constexpr auto kLast =
-      std::chrono::duration_cast<std::chrono::seconds>(Time::max().time_since_epoch());
-  const gpr_timespec deadline = gpr_convert_clock_type(rpc.raw_deadline(), GPR_CLOCK_REALTIME);
-  return deadline.tv_sec < kLast.count() ? rpc.deadline() : Time::max();
-}
 
 // At most, for one that is not read: it may be text or, in each byte, an id.
 template <typename Wire>
@@ -74,7 +65,7 @@ AnswerCall<Wire>* AnswerCall<Wire>::Start(ServiceContext* context, grpc::Callbac
   };
   call->listed_ =
       context->calls.Add({Wire::kName, call->caller_.address, call->caller_.owner, call->arrived_,
-                          context->TraceOf(*rpc), call->caller_.identity},
+                          context->TraceOf(*rpc), call->deadline_, call->caller_.identity},
                          cancel);
   call->listed_->SetRequestId(call->request_id_);
   call->self_ = call;
@@ -255,6 +246,7 @@ grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index
   listed_->AddEngineRequest(*id);
   listed_->EnterPhase(CallPhase::kQueued, context_->clock());
   listed_->AddPromptTokens(accepted.accepted().prompt_tokens());
+  listed_->AddMaxNewTokens(accepted.accepted().max_new_tokens());
   context_->metrics->OnAccepted(answer.strategy);
   Send(&answer, std::move(accepted));
   return grpc::Status::OK;

@@ -60,6 +60,7 @@ class AnswerCall final : public grpc::ServerWriteReactor<typename Wire::Event>,
     Phase phase = Phase::kQueued;
     DocumentUse document_use = DocumentUse::kNone;
     SteadyTime last_token{};
+    int64_t num_computed = 0;  // tokens of its prompt, as the engine last said
     bool ended = false;
   };
   class Target;

@@ -52,6 +52,8 @@ void AnswerCall<Wire>::HandleOf(size_t index, const Event& event) {
     OnDelta(answer, *delta, now);
   } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
     EnterPhase(answer, Phase::kPrefill, now);
+    const int64_t computed = prefill->processed_tokens - prefill->cached_tokens;
+    listed_->AddComputedTokens(computed - std::exchange(answer->num_computed, computed));
     if (has_document_) {
       answer->document_use = prefill->cached_tokens > 0 ? DocumentUse::kHit : DocumentUse::kMiss;
     }
@@ -81,7 +83,7 @@ void AnswerCall<Wire>::OnDelta(Answer* answer, const DeltaEvent& delta, SteadyTi
   EnterPhase(answer, Phase::kDecode, now);
   const auto count = static_cast<int64_t>(delta.tokens.size());
   listed_->AddCompletionTokens(count);
-  caller_.use->TakeTokens(count, now);
+  caller_.calls->TakeTokens(count, now);
   answer->metrics->generated_tokens->Increment(static_cast<double>(count));
   if (answer->last_token == SteadyTime{}) {
     answer->metrics->first_token_seconds[static_cast<size_t>(answer->document_use)]->Observe(

@@ -21,33 +21,31 @@ CallEnd SendTrailers(const grpc::Status& status, const RunningCall& call,
   return end;
 }
 
-void KeepCall(const RpcRecord& record, ServiceContext* context) {
-  context->metrics->OnRpc(record.method, record.code);
-  LogRpc(record);
-  context->Audit(record);
-}
-
 void KeepRecord(const RunningCall& call, const CallEnd& end, ServiceContext* context) {
   const SteadyTime now = context->clock();
   const RunningCall::Origin& origin = call.origin();
   const RunningCall::Subject subject = call.subject();
   const RunningCall::Tokens tokens = call.tokens();
-  KeepCall({.method = origin.method,
-            .code = end.code,
-            .reason = end.reason,
-            .request_id = subject.request_id,
-            .tenant = origin.tenant,
-            .identity = origin.identity,
-            .address = origin.client,
-            .document_id = subject.document_id,
-            .strategy = subject.strategy,
-            .trace_id = origin.trace.trace_id,
-            .seconds = std::chrono::duration<double>(now - origin.arrived).count(),
-            .work = RpcRecord::Work{tokens.prompt, tokens.cached, tokens.completion,
-                                    call.SecondsIn(CallPhase::kQueued, now),
-                                    call.SecondsIn(CallPhase::kPrefill, now),
-                                    call.SecondsIn(CallPhase::kDecode, now), call.steps()}},
-           context);
+  const RpcRecord::Work work{tokens.prompt,
+                             tokens.cached,
+                             tokens.completion,
+                             call.SecondsIn(CallPhase::kQueued, now),
+                             call.SecondsIn(CallPhase::kPrefill, now),
+                             call.SecondsIn(CallPhase::kDecode, now),
+                             call.steps(),
+                             tokens.computed};
+  context->Keep({.method = origin.method,
+                 .code = end.code,
+                 .reason = end.reason,
+                 .request_id = subject.request_id,
+                 .tenant = origin.tenant,
+                 .identity = origin.identity,
+                 .address = origin.client,
+                 .document_id = subject.document_id,
+                 .strategy = subject.strategy,
+                 .trace_id = origin.trace.trace_id,
+                 .seconds = std::chrono::duration<double>(now - origin.arrived).count(),
+                 .work = work});
   if (context->spans != nullptr && origin.trace.sampled) {
     context->spans->Add(SpansOf(call, end, now));
   }
@@ -56,13 +54,12 @@ void KeepRecord(const RunningCall& call, const CallEnd& end, ServiceContext* con
 void KeepRefusal(const char* method, const Caller& caller, const grpc::Status& refused,
                  ServiceContext* context) {
   const char* const code = CodeName(refused.error_code());
-  context->metrics->OnRpc(method, code);
-  context->Audit({.method = method,
-                  .code = code,
-                  .reason = ReasonOf(refused),
-                  .tenant = caller.owner,
-                  .identity = caller.identity,
-                  .address = caller.address});
+  context->Keep({.method = method,
+                 .code = code,
+                 .reason = ReasonOf(refused),
+                 .tenant = caller.owner,
+                 .identity = caller.identity,
+                 .address = caller.address});
 }
 
 }  // namespace folio::server

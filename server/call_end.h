@@ -3,7 +3,6 @@
 #include <grpcpp/grpcpp.h>
 
 #include "server/call_registry.h"
-#include "server/logging.h"
 #include "server/service_context.h"
 
 // How calls of the registry end: what their clients get beside the status, and what is kept of
@@ -21,10 +20,7 @@ struct CallEnd {
 CallEnd SendTrailers(const grpc::Status& status, const RunningCall& call,
                      grpc::CallbackServerContext* rpc) noexcept;
 
-// Counts, logs and audits a call that is done.
-void KeepCall(const RpcRecord& record, ServiceContext* context);
-
-// The same of a call of the registry, and has its spans exported.
+// Keeps a call that is done (ServiceContext::Keep), and has its spans exported.
 void KeepRecord(const RunningCall& call, const CallEnd& end, ServiceContext* context);
 
 // Counts and audits a call that was not let in.

@@ -81,7 +81,9 @@ double RunningCall::SecondsIn(CallPhase phase, SteadyTime now) const {
 RunningCall::Tokens RunningCall::tokens() const {
   return {prompt_tokens_.load(std::memory_order_relaxed),
           cached_tokens_.load(std::memory_order_relaxed),
-          completion_tokens_.load(std::memory_order_relaxed)};
+          completion_tokens_.load(std::memory_order_relaxed),
+          computed_tokens_.load(std::memory_order_relaxed),
+          max_new_tokens_.load(std::memory_order_relaxed)};
 }
 
 bool MaySee(const Viewer& viewer, const std::string& tenant) {

@@ -36,6 +36,8 @@ class RunningCall {
     std::string tenant;
     SteadyTime arrived{};
     TraceContext trace = {};
+    // max(): none.
+    std::chrono::system_clock::time_point deadline = std::chrono::system_clock::time_point::max();
     // Caller::identity.
     std::string identity = {};
   };
@@ -49,6 +51,8 @@ class RunningCall {
     int64_t prompt = 0;
     int64_t cached = 0;
     int64_t completion = 0;
+    int64_t computed = 0;  // of the prompt, so far
+    int64_t max_new = 0;   // of completion
   };
 
   ~RunningCall();
@@ -80,6 +84,8 @@ class RunningCall {
 
   void AddPromptTokens(int64_t count) { Add(&prompt_tokens_, count); }
   void AddCachedTokens(int64_t count) { Add(&cached_tokens_, count); }
+  void AddComputedTokens(int64_t count) { Add(&computed_tokens_, count); }
+  void AddMaxNewTokens(int64_t count) { Add(&max_new_tokens_, count); }
   void AddCompletionTokens(int64_t count) { Add(&completion_tokens_, count); }
   // Engine steps that worked for it.
   void AddSteps(int64_t count) { Add(&steps_, count); }
@@ -105,6 +111,8 @@ class RunningCall {
   std::atomic<int64_t> prompt_tokens_{0};
   std::atomic<int64_t> cached_tokens_{0};
   std::atomic<int64_t> completion_tokens_{0};
+  std::atomic<int64_t> computed_tokens_{0};
+  std::atomic<int64_t> max_new_tokens_{0};
   std::atomic<int64_t> steps_{0};
   std::vector<RequestId> engine_requests_;   // under the mutex of the registry
   Subject subject_;                          // under the mutex of the registry

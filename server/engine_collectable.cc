@@ -1,16 +1,17 @@
 #include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <utility>
 
 #include "engine/base/memory_info.h"
 #include "engine/base/mutex.h"
-#include "server/audit_log.h"
 #include "server/edge/edge.h"
 #include "server/logging.h"
 #include "server/metrics.h"
+#include "server/service_context.h"
 #include "server/span_exporter.h"
 
 namespace folio::server {
@@ -209,6 +210,13 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   const EngineStats stats = engine->Stats();
   Gauge("folio_num_requests_running", "Requests in the batch.", stats.running);
   Gauge("folio_num_requests_waiting", "Requests in the queue.", stats.waiting);
+  families.push_back(Family("folio_waiting_requests",
+                            "Requests in the queue, by what they wait for.", MetricType::Gauge));
+  const int for_turn =
+      std::max(0, stats.waiting - stats.waiting_for_memory - stats.waiting_for_document);
+  Add(&families.back(), for_turn, {{"reason", "turn"}});
+  Add(&families.back(), stats.waiting_for_memory, {{"reason", "memory"}});
+  Add(&families.back(), stats.waiting_for_document, {{"reason", "document"}});
   Gauge("folio_waiting_prefill_tokens", "Prompt tokens in the queue.",
         static_cast<double>(stats.waiting_prefill_tokens));
   Gauge("folio_engine_last_step_timestamp_seconds", "Unix time of the last engine step.",
@@ -279,27 +287,35 @@ class SpanCounters final : public prometheus::Collectable {
   const SpanExporter* const spans_;
 };
 
-class AuditCounters final : public prometheus::Collectable {
+class CallCounters final : public prometheus::Collectable {
  public:
-  explicit AuditCounters(const AuditLog* log) : log_(log) {}
+  explicit CallCounters(ServiceContext* context) : context_(context) {}
 
   std::vector<MetricFamily> Collect() const override {
-    if (log_ == nullptr) return {};
-    MetricFamily family =
-        Family("folio_audit_lines_dropped_total",
-               "Lines of the audit log that could not be written.", MetricType::Counter);
-    Add(&family, static_cast<double>(log_->dropped()));
-    return {family};
+    const Engine* const engine = context_->engine();
+    std::vector<MetricFamily> families = context_->tenants.Collect(
+        engine == nullptr ? std::vector<TenantUse>() : engine->TenantUses());
+    families.push_back(Family("folio_log_calls_left_out_total",
+                              "Finished calls that are not in the log, for their client makes too "
+                              "many of them.",
+                              MetricType::Counter));
+    Add(&families.back(), static_cast<double>(context_->log.num_left_out()));
+    if (context_->audit == nullptr) return families;
+    families.push_back(Family("folio_audit_lines_dropped_total",
+                              "Lines of the audit log that could not be written.",
+                              MetricType::Counter));
+    Add(&families.back(), static_cast<double>(context_->audit->dropped()));
+    return families;
   }
 
  private:
-  const AuditLog* const log_;
+  ServiceContext* const context_;
 };
 
 }  // namespace
 
-std::shared_ptr<prometheus::Collectable> Metrics::AuditCollectable(const AuditLog* log) {
-  return std::make_shared<AuditCounters>(log);
+std::shared_ptr<prometheus::Collectable> Metrics::CallCollectable(ServiceContext* context) {
+  return std::make_shared<CallCounters>(context);
 }
 
 std::shared_ptr<prometheus::Collectable> Metrics::SpanCollectable(const SpanExporter* spans) {

@@ -2,6 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
+
+#include "server/clock.h"
 
 namespace folio::server {
 
@@ -12,7 +15,17 @@ class Heartbeat {
   explicit Heartbeat(int max_looks) : max_looks_(max_looks) {}
 
   // By the thread, about as often as the other one looks.
-  void Beat() { beats_.fetch_add(1, std::memory_order_relaxed); }
+  void Beat(SteadyTime now) {
+    beat_at_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    beats_.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // The time of the last beat; nullopt before the first one. For people who look: it says nothing
+  // of who is to blame.
+  std::optional<SteadyTime> last() const {
+    if (beats_.load(std::memory_order_relaxed) == 0) return std::nullopt;
+    return SteadyTime(SteadyTime::duration(beat_at_.load(std::memory_order_relaxed)));
+  }
 
   // By the other one: true once, when no beat has come for max_looks. Never before the first beat.
   bool Stopped() {
@@ -25,6 +38,7 @@ class Heartbeat {
  private:
   const int max_looks_;
   std::atomic<uint64_t> beats_{0};
+  std::atomic<SteadyTime::rep> beat_at_{0};
   uint64_t seen_ = 0;
   int num_looks_ = 0;
 };

@@ -120,6 +120,10 @@ void AddLimitFlags(CLI::App* app, ServerOptions* options) {
   app->option_defaults()->group("Limits");
   AddWorkLimits(app, options);
   AddRequestLimits(app, &options->requests);
+  app->add_option("--log-calls-per-second", options->log_calls_per_second,
+                  "Finished calls of one tenant, or address, that are logged each second; more are "
+                  "counted only. 0: all are")
+      ->check(kCount);
   AddEdgeLimits(app, &options->edge);
   AddMetricsLimits(app, &options->metrics);
 }

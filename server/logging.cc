@@ -65,6 +65,8 @@ struct Log {
   const bool json;
   const std::shared_ptr<LogSink> sink = std::make_shared<LogSink>(STDOUT_FILENO);
   const std::shared_ptr<spdlog::logger> logger = std::make_shared<spdlog::logger>("", sink);
+  // Of lines that no level hides.
+  const std::shared_ptr<spdlog::logger> asked = std::make_shared<spdlog::logger>("", sink);
   const std::shared_ptr<spdlog::logger> rpcs = std::make_shared<spdlog::logger>(kRpcLogger, sink);
 };
 
@@ -158,9 +160,15 @@ void SetUpLogging(const std::string& level, bool json) {
   spdlog::set_default_logger(log->logger);
   spdlog::set_level(spdlog::level::from_str(level));
   log->rpcs->set_level(spdlog::level::from_str(level));
+  log->asked->set_level(spdlog::level::info);
   spdlog::set_formatter(std::move(formatter));
   gpr_set_log_function(LogGrpc);
   google::protobuf::SetLogHandler(LogProtobuf);
+}
+
+void LogAlways(const std::string& line) {
+  const Log* const log = the_log.load();
+  (log == nullptr ? *spdlog::default_logger_raw() : *log->asked).log(spdlog::level::info, line);
 }
 
 int64_t DroppedLogLines() {

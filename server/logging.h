@@ -11,6 +11,9 @@ namespace folio::server {
 // likewise. Writing a line never waits. Call once, before the first line.
 void SetUpLogging(const std::string& level, bool json);
 
+// A line that somebody has asked for, whatever the level.
+void LogAlways(const std::string& line);
+
 // Lines that could not be written at once, and were not.
 int64_t DroppedLogLines();
 
@@ -30,6 +33,7 @@ struct RpcRecord {
     double prefill_seconds = 0;
     double decode_seconds = 0;
     int64_t steps = 0;
+    int64_t computed_tokens = 0;  // of the prompt; no part of the line
   };
   const char* method = "";
   const char* code = "";

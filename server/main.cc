@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -12,33 +13,56 @@
 
 #include "engine/base/catch_errors.h"
 #include "engine/runtime/cuda_maker.h"
+#include "server/exit_code.h"
 #include "server/logging.h"
 #include "server/memory_trim.h"
 #include "server/options.h"
+#include "server/quit_listener.h"
 #include "server/runner.h"
 
 namespace {
 
 using folio::Engine;
 using folio::EngineOptions;
+using folio::server::CodeOfLoad;
+using folio::server::CodeOfStart;
+using folio::server::ExitCode;
 using folio::server::ParseOptions;
 using folio::server::ParseResult;
+using folio::server::QuitListener;
 using folio::server::Runner;
 using folio::server::ServerOptions;
 
-// SIGTERM and SIGINT, blocked in every thread that is made later.
-sigset_t BlockStopSignals() {
+// Where --step-timeout-seconds says nothing; a step takes less on any device.
+constexpr int kStepTimeoutSeconds = 600;
+
+// SIGTERM and SIGINT, blocked in every thread that is made later, as is SIGQUIT.
+sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  sigset_t blocked = signals;
+  sigaddset(&blocked, SIGQUIT);
+  pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
   return signals;
 }
 
-int Fail(const absl::Status& status) {
+int Fail(const absl::Status& status, ExitCode code) {
   std::fprintf(stderr, "folio-server: %s\n", std::string(status.message()).c_str());
-  return 1;
+  return code;
+}
+
+// After a drain: what is left should take no time, but a step that is stuck would keep the engine
+// from ending, and nobody watches it any more. `seconds` later, or for one more signal, the process
+// ends as it is.
+void EndAnyway(const sigset_t& signals, int seconds) {
+  std::thread([signals, seconds] {
+    const timespec patience{seconds, 0};
+    while (sigtimedwait(&signals, nullptr, &patience) < 0 && errno == EINTR) {
+    }
+    std::_Exit(folio::server::kExitHangs);
+  }).detach();
 }
 
 int Serve(ServerOptions options, const sigset_t& signals) {
@@ -49,9 +73,14 @@ int Serve(ServerOptions options, const sigset_t& signals) {
     device_failed.store(true);
     kill(getpid(), SIGTERM);
   };
-  options.on_stall = [] { std::_Exit(1); };
+  options.on_stall = [] { std::_Exit(folio::server::kExitHangs); };
   Runner runner(options, [](const EngineOptions& engine) { return Engine::Create(engine); });
-  if (absl::Status started = runner.Start(); !started.ok()) return Fail(started);
+  const QuitListener quits([&runner] {
+    for (const std::string& line : runner.DescribeState()) folio::server::LogAlways(line);
+  });
+  if (absl::Status started = runner.Start(); !started.ok()) {
+    return Fail(started, CodeOfStart(started));
+  }
   spdlog::info("listening on port {}, metrics on port {}, loading {}", runner.grpc_port(),
                runner.metrics_port(), options.engine.model_dir);
   absl::Status loaded;
@@ -66,17 +95,19 @@ int Serve(ServerOptions options, const sigset_t& signals) {
   if (loading.load()) {
     // Nothing runs yet, and loading cannot be interrupted.
     spdlog::info("stopped while loading");
-    std::_Exit(0);
+    std::_Exit(folio::server::kExitDone);
   }
   loader.join();
-  if (!loaded.ok()) return Fail(loaded);
+  if (!loaded.ok()) return Fail(loaded, CodeOfLoad(loaded));
   spdlog::info("draining for at most {} s", options.drain_seconds);
   runner.Drain([&signals] {
     const timespec now{0, 0};
     return sigtimedwait(&signals, nullptr, &now) > 0;
   });
   spdlog::info("stopped");
-  return device_failed.load() ? 1 : 0;
+  const int step_timeout = options.step_timeout_seconds;
+  EndAnyway(signals, step_timeout > 0 ? step_timeout : kStepTimeoutSeconds);
+  return device_failed.load() ? folio::server::kExitDeviceFailed : folio::server::kExitDone;
 }
 
 // Connections take descriptors; the usual soft limit is 1,024.
@@ -97,8 +128,10 @@ int main(int argc, char** argv) {
   folio::server::SetUpLogging(options.log_level, options.log_json);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
-  int exit_code = 1;
+  int exit_code = folio::server::kExitFault;
   const absl::Status served =
-      folio::CatchErrors([&] { exit_code = Serve(options, BlockStopSignals()); });
-  return served.ok() ? exit_code : Fail(served);
+      folio::CatchErrors([&] { exit_code = Serve(options, BlockSignals()); });
+  if (served.ok()) return exit_code;
+  return Fail(served, absl::IsResourceExhausted(served) ? folio::server::kExitNoMemory
+                                                        : folio::server::kExitFault);
 }

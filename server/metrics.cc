@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "server/status_mapping.h"
 #include "server/version.h"
 
 namespace folio::server {
@@ -23,8 +24,6 @@ constexpr char kWaitsHelp[] =
     "Time that completed requests have waited for admission, by what they waited for.";
 constexpr char kFaults[] = "folio_server_faults_total";
 constexpr char kFaultsHelp[] = "RPCs that ended with a status that is no client's fault.";
-// The codes of those.
-constexpr const char* kFaultCodes[] = {"INTERNAL", "UNKNOWN", "DATA_LOSS"};
 constexpr char kCancelled[] = "folio_request_cancellations_total";
 constexpr char kCancelledHelp[] = "Requests that the client gave up or whose deadline passed.";
 
@@ -159,6 +158,10 @@ void Metrics::OnCompleted(const CompletedEvent& completed, double e2e_seconds) {
   Histogram("folio_request_queue_time_seconds", "Waiting for admission.", {}, kFirstToken)
       .Observe(timings.queue_seconds);
   const Scheduling& waits = completed.scheduling;
+  Histogram("folio_request_scheduling_delay_seconds",
+            "Waiting for its turn, while there was memory for it and its document was there.", {},
+            kFirstToken)
+      .Observe(waits.turn_seconds);
   for (const auto& [reason, seconds] :
        {std::pair("turn", waits.turn_seconds), std::pair("memory", waits.memory_seconds),
         std::pair("document", waits.document_seconds)}) {
@@ -203,9 +206,7 @@ void Metrics::OnRpc(const std::string& method, const std::string& code) {
   Counter("folio_grpc_server_handled_total", "Finished RPCs.",
           {{"grpc_method", method}, {"grpc_code", code}})
       .Increment();
-  const bool fault =
-      std::find(std::begin(kFaultCodes), std::end(kFaultCodes), code) != std::end(kFaultCodes);
-  if (fault) Counter(kFaults, kFaultsHelp, {{"grpc_code", code}}).Increment();
+  if (IsFault(code)) Counter(kFaults, kFaultsHelp, {{"grpc_code", code}}).Increment();
 }
 
 }  // namespace folio::server

@@ -17,8 +17,8 @@
 
 namespace folio::server {
 
-class AuditLog;
 class Edge;
+class ServiceContext;
 class SpanExporter;
 
 // Whether a document's keys and values were there when it was asked.
@@ -50,8 +50,8 @@ class Metrics {
   // And of the exporter of spans, which outlives it; may be null.
   static std::shared_ptr<prometheus::Collectable> SpanCollectable(const SpanExporter* spans);
 
-  // And of the audit log, which outlives it; may be null.
-  static std::shared_ptr<prometheus::Collectable> AuditCollectable(const AuditLog* log);
+  // And of the calls: of tenants, and of what logs had no room for. `context` outlives it.
+  static std::shared_ptr<prometheus::Collectable> CallCollectable(ServiceContext* context);
 
   // Lives as long as the metrics.
   const StrategyMetrics* ForStrategy(const std::string& strategy);

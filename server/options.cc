@@ -10,6 +10,7 @@
 #include "engine/chat/chat_format.h"
 #include "server/config_sources.h"
 #include "server/edge/listen_address.h"
+#include "server/exit_code.h"
 #include "server/flag_checks.h"
 #include "server/limit_flags.h"
 #include "server/port_flags.h"
@@ -222,7 +223,7 @@ absl::Status Complete(CLI::App* app, const ConfigFlags& config, ServerOptions* o
 
 ParseResult Refuse(const std::string& why, int* exit_code) {
   std::fprintf(stderr, "folio-server: %s; see --help\n", why.c_str());
-  *exit_code = 1;
+  *exit_code = kExitBadConfig;
   return ParseResult::kExit;
 }
 

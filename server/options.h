@@ -45,6 +45,8 @@ struct ServerOptions {
   std::string otlp_endpoint = "off";  // where spans are sent
   std::string log_level = "info";
   bool log_json = false;
+  // Lines about calls of one client; 0: no bound.
+  int log_calls_per_second = 50;
 };
 
 enum class ParseResult { kRun, kExit };

@@ -44,13 +44,14 @@ void PromptPool::Post(Lane lane, const std::string& client, Task task) {
     MutexLock lock(&mu_);
     if (stopping_) return;
     queue(lane).Push(client, std::move(task));
+    ++num_waiting_;
   }
   wake_.NotifyAll();
 }
 
 PromptPool::Progress PromptPool::progress() const {
   MutexLock lock(&mu_);
-  return {num_finished_, num_running_ > 0};
+  return {num_finished_, num_running_ > 0, num_waiting_, last_finished_};
 }
 
 PromptPool::Queue* PromptPool::NextQueue(Lane lane) {
@@ -70,6 +71,7 @@ void PromptPool::Main(Lane lane) {
       for (; !stopping_ && next == nullptr; next = NextQueue(lane)) wake_.Wait(&mu_);
       if (next == nullptr) return;
       task = next->Pop();
+      --num_waiting_;
       ++num_running_;
     }
     Run(task);
@@ -77,6 +79,7 @@ void PromptPool::Main(Lane lane) {
     MutexLock lock(&mu_);
     --num_running_;
     ++num_finished_;
+    last_finished_ = std::chrono::steady_clock::now();
   }
 }
 

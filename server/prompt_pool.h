@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/mutex.h"
+#include "server/clock.h"
 #include "server/turn_queue.h"
 
 namespace folio::server {
@@ -40,6 +41,9 @@ class PromptPool {
   struct Progress {
     int64_t num_finished = 0;
     bool busy = false;
+    int64_t num_waiting = 0;
+    // By the real clock; the beginning of time: none has ended.
+    SteadyTime last_finished{};
   };
   Progress progress() const;
 
@@ -61,7 +65,9 @@ class PromptPool {
   mutable Mutex mu_;
   CondVar wake_;
   int64_t num_finished_ FOLIO_GUARDED_BY(mu_) = 0;
+  int64_t num_waiting_ FOLIO_GUARDED_BY(mu_) = 0;
   int num_running_ FOLIO_GUARDED_BY(mu_) = 0;
+  SteadyTime last_finished_ FOLIO_GUARDED_BY(mu_){};
   std::array<Queue, 2> queues_ FOLIO_GUARDED_BY(mu_);
   bool stopping_ FOLIO_GUARDED_BY(mu_) = false;
   std::vector<std::thread> threads_;

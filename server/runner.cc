@@ -21,6 +21,7 @@
 #include "server/metrics_listener.h"
 #include "server/services.h"
 #include "server/slow_step_log.h"
+#include "server/state_report.h"
 
 namespace folio::server {
 namespace {
@@ -87,7 +88,10 @@ class LineRate {
 
 struct Runner::State {
   State(ServerOptions o, EngineFactory f, Clock clock)
-      : options(std::move(o)), factory(std::move(f)), context(options, std::move(clock), &metrics) {
+      : options(std::move(o)),
+        factory(std::move(f)),
+        started(clock()),
+        context(options, std::move(clock), &metrics) {
     context.on_hang = [this](const std::string& what) {
       spdlog::critical("{}: the process ends", what);
       SetReady(false);
@@ -118,6 +122,9 @@ struct Runner::State {
 
   const ServerOptions options;
   const EngineFactory factory;
+  const SteadyTime started;
+  // Set once there is one, for DescribeState.
+  std::atomic<const Edge*> listener{nullptr};
   std::atomic<bool> live{false};
   std::atomic<bool> ready{false};
   Metrics metrics;
@@ -193,6 +200,7 @@ absl::Status Runner::State::Listen() {
       Edge::Start(options.listen, options.edge, context.clock, std::move(hooks), std::move(tls));
   if (!started.ok()) return started.status();
   edge = *std::move(started);
+  listener.store(edge.get());
   return absl::OkStatus();
 }
 
@@ -217,7 +225,7 @@ absl::Status Runner::State::StartMetrics() {
       options.metrics_listen, options.metrics, options.metrics_tls ? options.tls : TlsFiles(),
       {metrics.registry(), Metrics::EngineCollectable([this] { return context.engine(); }),
        Metrics::EdgeCollectable(edge.get()), Metrics::SpanCollectable(context.spans.get()),
-       Metrics::AuditCollectable(context.audit.get())},
+       Metrics::CallCollectable(&context)},
       std::move(answers));
   if (!started.ok()) return started.status();
   metrics_listener = *std::move(started);
@@ -261,9 +269,7 @@ absl::Status Runner::Start() {
     return absl::ResourceExhaustedError(absl::StrCat(
         room.status().message(), " for the threads of the server; raise RLIMIT_AS (ulimit -v)"));
   }
-  if (!s.options.tenants.empty()) {
-    FOLIO_RETURN_IF_ERROR(s.context.authenticator.Load(s.options.tenants));
-  }
+  FOLIO_RETURN_IF_ERROR(s.context.LoadTenants());
   if (!s.options.audit_log.empty()) {
     FOLIO_ASSIGN_OR_RETURN(s.context.audit, AuditLog::Open(s.options.audit_log));
   }
@@ -308,6 +314,11 @@ absl::Status Runner::LoadModel() {
     s.SetReady(true);
     return absl::OkStatus();
   });
+}
+
+std::vector<std::string> Runner::DescribeState() {
+  State& s = *state_;
+  return server::DescribeState(&s.context, s.listener.load(), s.started);
 }
 
 void Runner::Drain(const std::function<bool()>& hurry) {

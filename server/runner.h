@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/runtime/engine.h"
@@ -27,13 +28,17 @@ class Runner {
       Clock clock = [] { return std::chrono::steady_clock::now(); });
   ~Runner();
 
-  // Errors: UNAVAILABLE when an address cannot be bound, RESOURCE_EXHAUSTED without address space.
+  // Errors: UNAVAILABLE when an address cannot be bound, RESOURCE_EXHAUSTED without address space,
+  // those of files that options name.
   absl::Status Start();
   // Loads the model and marks the server ready. Blocks. Errors: those of Engine::Create.
   absl::Status LoadModel();
   // Refuses new work, lets streams end for at most drain_seconds (fewer if `hurry`, asked now and
   // then, turns true), ends the others with UNAVAILABLE, and stops. Blocks.
   void Drain(const std::function<bool()>& hurry);
+
+  // What the server does at this moment, line by line (server/state_report.h). Any thread.
+  std::vector<std::string> DescribeState();
 
   // A channel to the server without the network. REQUIRES: Start was OK.
   std::shared_ptr<grpc::Channel> InProcessChannel();

@@ -6,6 +6,7 @@
 #include "engine/base/catch_errors.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
+#include "server/rpc_deadline.h"
 
 namespace folio::server {
 namespace {
@@ -30,7 +31,7 @@ ScoreCall* ScoreCall::Start(ServiceContext* context, grpc::CallbackServerContext
   };
   call->listed_ =
       context->calls.Add({"Score", call->caller_.address, call->caller_.owner, call->arrived_,
-                          context->TraceOf(*rpc), call->caller_.identity},
+                          context->TraceOf(*rpc), DeadlineOf(*rpc), call->caller_.identity},
                          cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
@@ -210,7 +211,7 @@ grpc::Status ScoreCall::Append(std::vector<int32_t> tokens) {
   const auto count = static_cast<int64_t>(tokens.size());
   num_waiting_ += count;
   listed_->AddPromptTokens(count);
-  caller_.use->TakeTokens(count, context_->clock());
+  caller_.calls->TakeTokens(count, context_->clock());
   return ToGrpcStatus(context_->engine()->AppendToScore(id_, std::move(tokens)));
 }
 
@@ -253,6 +254,7 @@ void ScoreCall::OnScored(const ScoredEvent& scored) {
     tokens->mutable_logprobs()->Add(scored.logprobs.begin(), scored.logprobs.end());
     writes_.Push(std::move(event));
   }
+  listed_->AddComputedTokens(std::ssize(scored.logprobs));
   auto position = static_cast<uint64_t>(scored.first_position);
   for (const float logprob : scored.logprobs) {
     if (position++ >= bucket_.end()) CloseBucket();

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
 #include "engine/runtime/shortage.h"
 #include "server/document_expiry.h"
@@ -56,17 +57,19 @@ ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
       clock(std::move(c)),
       metrics(m),
       memory(options.requests.max_memory_bytes),
+      log(options.log_calls_per_second),
       spans(options.otlp_endpoint == "off" ? nullptr
                                            : std::make_unique<SpanExporter>(options.otlp_endpoint)),
       pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {
-  pump_beat_.Beat();  // the first: a pump that never begins is noticed, too
+  pump_beat_.Beat(clock());  // the first: a pump that never begins is noticed, too
 }
 
 void ServiceContext::KeepHouse(SteadyTime now) {
-  pump_beat_.Beat();
+  pump_beat_.Beat(now);
   CheckLiveness(now);
   LookAtTenants();
   if (audit != nullptr) audit->Look();
+  log.Report(now);
   Engine* const engine = this->engine();
   if (engine == nullptr) return;
   trim_.Tick(/*idle=*/memory.used() == 0 && !engine->Stats().busy, memory.num_taken(), now);
@@ -77,8 +80,26 @@ void ServiceContext::KeepHouse(SteadyTime now) {
 void ServiceContext::LookAtTenants() {
   const auto read = authenticator.Look();
   if (!read.has_value()) return;
-  if (read->ok()) return spdlog::info("the file of --tenants has changed and is in use");
+  if (read->ok()) {
+    tenants.SetTenants(authenticator.tenant_names());
+    return spdlog::info("the file of --tenants has changed and is in use");
+  }
   spdlog::error("the changed file of --tenants is not used: {}", std::string(read->message()));
+}
+
+absl::Status ServiceContext::LoadTenants() {
+  if (options.tenants.empty()) return absl::OkStatus();
+  FOLIO_RETURN_IF_ERROR(authenticator.Load(options.tenants));
+  tenants.SetTenants(authenticator.tenant_names());
+  return absl::OkStatus();
+}
+
+void ServiceContext::Keep(const RpcRecord& call) {
+  metrics->OnRpc(call.method, call.code);
+  tenants.OnCall(call);
+  const SteadyTime now = clock();
+  log.Write(call, now);
+  if (audit != nullptr) audit->Add(call, now);
 }
 
 grpc::Status ServiceContext::Authenticate(const grpc::ServerContextBase& rpc, Caller* caller) {
@@ -90,7 +111,7 @@ grpc::Status ServiceContext::Authenticate(const grpc::ServerContextBase& rpc, Ca
 }
 
 bool ServiceContext::PumpGoesOn() {
-  listener_beat_.Beat();
+  listener_beat_.Beat(clock());
   return !pump_beat_.Stopped();
 }
 
@@ -121,7 +142,7 @@ void ServiceContext::CheckLiveness(SteadyTime now) {
 
 std::optional<std::string> ServiceContext::WhatHangs(SteadyTime now) {
   // A drain ends in time, and closes the listener.
-  if (!draining_.load()) {
+  if (!is_draining()) {
     if (listener_beat_.Stopped()) return "the thread of the listener has stopped";
     MutexLock lock(&probe_mu_);
     if (probe_.has_value()) {
@@ -150,7 +171,7 @@ grpc::Status ServiceContext::CheckLoaded() const {
 }
 
 grpc::Status ServiceContext::CheckServing() const {
-  if (!draining_.load()) return CheckLoaded();
+  if (!is_draining()) return CheckLoaded();
   return Refusal(absl::UnavailableError("the server is draining"));
 }
 
@@ -176,7 +197,7 @@ grpc::Status ServiceContext::BeginPreparation(const std::string& client,
 
 grpc::Status ServiceContext::TakeMemory(const Caller& caller, int64_t bytes,
                                         MemoryBudget::Share* share) {
-  MemoryBudget& own = caller.use->memory();
+  MemoryBudget& own = caller.calls->memory();
   auto taken = own.Take(bytes);
   if (taken.has_value()) {
     *share = *std::move(taken);
@@ -201,7 +222,7 @@ grpc::Status ServiceContext::TakeMemory(const Caller& caller, int64_t bytes,
 }
 
 grpc::Status ServiceContext::TakeRequests(const Caller& caller, int64_t requests, int64_t tokens) {
-  const auto wait = caller.use->TakeRequests(requests, tokens, clock());
+  const auto wait = caller.calls->TakeRequests(requests, tokens, clock());
   if (!wait.has_value()) return grpc::Status::OK;
   metrics->OnRejected("rate");
   return ToGrpcStatus(LimitReached(wait->limit, LimitOf::kTenant,

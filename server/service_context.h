@@ -11,6 +11,7 @@
 #include "engine/runtime/engine.h"
 #include "server/audit_log.h"
 #include "server/auth/authenticator.h"
+#include "server/call_log.h"
 #include "server/call_registry.h"
 #include "server/client_shares.h"
 #include "server/clock.h"
@@ -28,6 +29,7 @@
 #include "server/service_rate.h"
 #include "server/span_exporter.h"
 #include "server/status_mapping.h"
+#include "server/tenant_metrics.h"
 #include "server/trace_context.h"
 
 namespace folio::server {
@@ -82,9 +84,16 @@ class ServiceContext {
 
   // New work is refused from now on.
   void StartDrain() { draining_.store(true); }
+  bool is_draining() const { return draining_.load(); }
+
+  // When these threads last went on.
+  const Heartbeat& pump_beat() const { return pump_beat_; }
+  const Heartbeat& listener_beat() const { return listener_beat_; }
 
   // Who calls, as Authenticator says it; what is refused is counted.
   grpc::Status Authenticate(const grpc::ServerContextBase& rpc, Caller* caller);
+  // Reads the file of --tenants. Errors: those of Authenticator::Load.
+  absl::Status LoadTenants();
   // UNAVAILABLE while the model loads; after OK engine() is not null.
   grpc::Status CheckLoaded() const;
   // CheckLoaded for new work: UNAVAILABLE while the server drains, too.
@@ -103,10 +112,8 @@ class ServiceContext {
   TraceContext TraceOf(const grpc::CallbackServerContext& rpc) const {
     return server::TraceOf(rpc, /*begin=*/spans != nullptr);
   }
-  // Keeps who did what, if that is wanted.
-  void Audit(const RpcRecord& record) {
-    if (audit != nullptr) audit->Add(record, clock());
-  }
+  // A call that is done: counted, audited if that is wanted, and logged as far as the log has room.
+  void Keep(const RpcRecord& call);
   // The status of an engine that refuses a request or document, with reason and retry delay.
   grpc::Status Refusal(const absl::Status& status) const;
 
@@ -120,6 +127,8 @@ class ServiceContext {
   ServiceRate rate;
   StreamCount streams;
   CallRegistry calls;
+  CallLog log;
+  TenantMetrics tenants;
   const std::unique_ptr<SpanExporter> spans;  // null: none are wanted
   ClientShares preparing;  // requests that the prompt pool has not handed to the engine yet
   PromptPool pool;

@@ -1,5 +1,6 @@
 #include "server/status_mapping.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/match.h"
@@ -179,6 +180,11 @@ const char* CodeName(grpc::StatusCode code) {
                                            "UNAUTHENTICATED"};
   const auto index = static_cast<size_t>(code);
   return index < std::size(kNames) ? kNames[index] : "UNKNOWN";
+}
+
+bool IsFault(std::string_view code_name) {
+  return std::find(std::begin(kFaultCodes), std::end(kFaultCodes), code_name) !=
+         std::end(kFaultCodes);
 }
 
 }  // namespace folio::server

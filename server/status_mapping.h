@@ -5,6 +5,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,5 +65,8 @@ std::string ReasonOf(const grpc::Status& status);
 
 // OK, CANCELLED, ...: for logs and metrics.
 const char* CodeName(grpc::StatusCode code);
+// Of those the ones that are no client's fault.
+inline constexpr const char* kFaultCodes[] = {"INTERNAL", "UNKNOWN", "DATA_LOSS"};
+bool IsFault(std::string_view code_name);
 
 }  // namespace folio::server

@@ -50,17 +50,16 @@ absl::Status UnaryCall::CheckWanted() const {
 void UnaryCall::OnDone() {
   CatchErrors([&] {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
-    KeepCall({.method = method_,
-              .code = CodeName(code_),
-              .reason = reason_,
-              .request_id = request_id_,
-              .tenant = caller_.owner,
-              .identity = caller_.identity,
-              .address = caller_.address,
-              .document_id = document_id_,
-              .trace_id = trace_.trace_id,
-              .seconds = elapsed.count()},
-             context_);
+    context_->Keep({.method = method_,
+                    .code = CodeName(code_),
+                    .reason = reason_,
+                    .request_id = request_id_,
+                    .tenant = caller_.owner,
+                    .identity = caller_.identity,
+                    .address = caller_.address,
+                    .document_id = document_id_,
+                    .trace_id = trace_.trace_id,
+                    .seconds = elapsed.count()});
   }).IgnoreError();
   delete this;
 }

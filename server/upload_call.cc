@@ -2,9 +2,11 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "server/request_id.h"
 #include "server/request_mapping.h"
+#include "server/rpc_deadline.h"
 
 namespace folio::server {
 namespace {
@@ -33,10 +35,10 @@ UploadCall* UploadCall::Start(ServiceContext* context, grpc::CallbackServerConte
     if (running == nullptr) return;
     running->context_->pump.Run(running, [&] { running->EndUpload(ToGrpcStatus(status)); });
   };
-  call->listed_ =
-      context->calls.Add({"UploadDocument", call->caller_.address, call->caller_.owner,
-                          call->arrived_, context->TraceOf(*rpc), call->caller_.identity},
-                         cancel);
+  call->listed_ = context->calls.Add(
+      {"UploadDocument", call->caller_.address, call->caller_.owner, call->arrived_,
+       context->TraceOf(*rpc), DeadlineOf(*rpc), call->caller_.identity},
+      cancel);
   call->listed_->SetRequestId(RequestIdFor(""));
   call->self_ = call;
   context->streams.Add();
@@ -123,7 +125,23 @@ void UploadCall::ReadNext() {
 }
 
 void UploadCall::Tick(SteadyTime) {
+  if (context_->is_draining()) EndForDrain();
   if (waits_for_room_.exchange(false)) ReadNext();
+}
+
+void UploadCall::EndForDrain() {
+  {
+    MutexLock lock(&mu_);
+    if (all_received_) return;  // `ready` comes
+  }
+  if (writes_.final_code().has_value()) return;
+  const char* const what_is_left =
+      context_->options.engine.kv_dir.empty()
+          ? "the text is lost with it, for there is no --kv-dir; upload it again"
+          : "go on with the document_id and the upload_token once it is back: `created` says "
+            "behind which byte of the text";
+  EndUpload(context_->Refusal(
+      absl::UnavailableError(absl::StrCat("the server is draining; ", what_is_left))));
 }
 
 void UploadCall::Handle(Event event) {
@@ -149,6 +167,8 @@ void UploadCall::OnProgress(const PrefillEvent& prefill) {
   listed_->EnterPhase(CallPhase::kPrefill, now);
   listed_->AddPromptTokens(prefill.total_tokens -
                            std::exchange(num_known_tokens_, prefill.total_tokens));
+  listed_->AddComputedTokens(prefill.processed_tokens -
+                             std::exchange(num_computed_tokens_, prefill.processed_tokens));
   const bool whole = prefill.processed_tokens == prefill.total_tokens;
   if (!whole && last_progress_ != SteadyTime{} && now - last_progress_ < kProgressInterval) return;
   last_progress_ = now;

@@ -82,6 +82,8 @@ class UploadCall final
   // The text that came with `field` cannot become the document's. Ends the call, too.
   grpc::Status FailDocument(const std::string& field, const absl::Status& status);
 
+  // Whose text is not whole has no time to wait for the rest.
+  void EndForDrain();
   void OnProgress(const PrefillEvent& prefill);
   void SendReady();
   // The client is gone: stops the prefill, unless the text is complete or it should go on anyway.
@@ -111,6 +113,7 @@ class UploadCall final
   // Pump thread only.
   bool saw_created_ = false;
   int64_t num_known_tokens_ = 0;
+  int64_t num_computed_tokens_ = 0;
   SteadyTime last_progress_{};
 
   // The next part is read when there is room for the last one.

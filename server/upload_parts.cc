@@ -178,7 +178,7 @@ grpc::Status UploadCall::CheckUploading(const std::string& request) const {
 grpc::Status UploadCall::Append(const std::string& field,
                                 absl::StatusOr<std::vector<int32_t>> tokens, uint64_t text_bytes) {
   if (!tokens.ok()) return FailDocument(field, tokens.status());
-  caller_.use->TakeTokens(static_cast<int64_t>(tokens->size()), context_->clock());
+  caller_.calls->TakeTokens(static_cast<int64_t>(tokens->size()), context_->clock());
   const absl::Status status = context_->engine()->AppendToDocument(
       subject_->document, *std::move(tokens), static_cast<int64_t>(text_bytes));
   if (status.ok()) return grpc::Status::OK;

@@ -55,7 +55,7 @@ WatchCall::WatchCall(ServiceContext* context, grpc::CallbackServerContext* rpc, 
       next_progress_(arrived_) {}
 
 grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming) {
-  if (grpc::Status loaded = context_->CheckLoaded(); !loaded.ok()) return loaded;
+  if (grpc::Status loaded = context_->CheckServing(); !loaded.ok()) return loaded;
   if (grpc::Status bad = incoming.Read(); !bad.ok()) return bad;
   const std::string& name = incoming.message().document_id();
   id_ = DocumentIdOf(caller_.owner, name);
@@ -74,6 +74,10 @@ grpc::Status WatchCall::Begin(const Incoming<v1::WatchDocumentRequest>& incoming
 }
 
 void WatchCall::Tick(SteadyTime now) {
+  // Documents may take longer than a drain.
+  if (context_->is_draining() && !writes_.final_code().has_value()) {
+    return writes_.Finish(context_->Refusal(absl::UnavailableError("the server is draining")));
+  }
   if (!has_progress_ || now < next_progress_) return;
   Tell(context_->engine()->GetDocument(id_), now);
 }
@@ -116,15 +120,14 @@ void WatchCall::OnDone() {
   CatchErrors([&] {
     const std::chrono::duration<double> elapsed = context_->clock() - arrived_;
     const char* code = CodeName(writes_.final_code().value_or(grpc::StatusCode::UNKNOWN));
-    KeepCall({.method = "WatchDocument",
-              .code = code,
-              .tenant = caller_.owner,
-              .identity = caller_.identity,
-              .address = caller_.address,
-              .document_id = std::string(DocumentName(id_)),
-              .trace_id = trace_.trace_id,
-              .seconds = elapsed.count()},
-             context_);
+    context_->Keep({.method = "WatchDocument",
+                    .code = code,
+                    .tenant = caller_.owner,
+                    .identity = caller_.identity,
+                    .address = caller_.address,
+                    .document_id = std::string(DocumentName(id_)),
+                    .trace_id = trace_.trace_id,
+                    .seconds = elapsed.count()});
   }).IgnoreError();
   context_->watches.Leave(id_, self_);
   context_->pump.Unregister(self_);

@@ -390,6 +390,13 @@ DocumentCounts DocumentDirectory::Count() const {
   return counts_;
 }
 
+std::map<std::string, int> DocumentDirectory::CountByTenant() const {
+  std::map<std::string, int> counts;
+  MutexLock lock(&mu_);
+  for (const auto& [tenant, held] : held_) counts.emplace(tenant, held.documents);
+  return counts;
+}
+
 int64_t DocumentDirectory::num_changes() const {
   MutexLock lock(&mu_);
   return num_changes_;

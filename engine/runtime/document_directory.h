@@ -113,6 +113,8 @@ class DocumentDirectory {
   // Up to `count` documents with ids after `after`, in order of id.
   std::vector<DocumentInfo> List(const std::string& after, size_t count) const;
   DocumentCounts Count() const;
+  // Of the tenants that have any.
+  std::map<std::string, int> CountByTenant() const;
 
   // Changes of single documents so far.
   int64_t num_changes() const;

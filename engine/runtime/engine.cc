@@ -2,7 +2,9 @@
 #include "engine/runtime/engine.h"
 
 #include <chrono>
+#include <map>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -171,6 +173,19 @@ absl::Status EngineImpl::AppendToScore(RequestId id, std::vector<int32_t> tokens
 void EngineImpl::FinishScore(RequestId id) {
   const auto finish = [id](EngineLoop& loop) { loop.scorings().Finish(id); };
   thread_.Post({finish, FailRequest(id)});
+}
+
+std::vector<TenantUse> EngineImpl::TenantUses() const {
+  std::map<std::string, TenantUse> uses;
+  for (const auto& [tenant, kv_bytes] : loop_.accounts().KvBytes())
+    uses[tenant].kv_bytes = kv_bytes;
+  for (const auto& [tenant, count] : directory_.CountByTenant()) uses[tenant].documents = count;
+  std::vector<TenantUse> list;
+  for (auto& [tenant, use] : uses) {
+    use.tenant = tenant;
+    list.push_back(std::move(use));
+  }
+  return list;
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {

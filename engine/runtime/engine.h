@@ -158,6 +158,9 @@ struct EngineInfo {
 struct EngineStats {
   int running = 0;
   int waiting = 0;
+  // Of those that wait, what for, as Scheduling has it. The rest waits for its turn.
+  int waiting_for_memory = 0;
+  int waiting_for_document = 0;
   int64_t waiting_prefill_tokens = 0;
   // What one of them takes beside the answers that run; 0: nothing is known yet.
   double prefill_token_seconds = 0;
@@ -198,6 +201,19 @@ struct EngineStats {
   // Unix seconds of the last step's start; busy while a step runs.
   double last_step_unix_seconds = 0;
   bool busy = false;
+  // Of the last step that has ended: how long it took, the answers that got a token in it, and the
+  // tokens of prompts, documents and scored texts.
+  double step_seconds = 0;
+  int step_answers = 0;
+  int64_t step_prompt_tokens = 0;
+};
+
+// What one tenant has of the engine.
+struct TenantUse {
+  std::string tenant;
+  // Reserved in the KV cache by its requests and documents: what TenantLimits::max_kv_bytes counts.
+  int64_t kv_bytes = 0;
+  int documents = 0;
 };
 
 // The front door of the inference engine: one model, one engine thread. All methods are thread-safe
@@ -323,6 +339,8 @@ class Engine {
   virtual DocumentCounts CountDocuments() const = 0;
 
   virtual EngineStats Stats() const = 0;
+  // Of each tenant that has work or documents, by name.
+  virtual std::vector<TenantUse> TenantUses() const = 0;
 
   // Refuses new requests, streams, documents and followers with UNAVAILABLE; what runs goes on.
   virtual void StopAdmission() = 0;

@@ -113,6 +113,8 @@ class EngineImpl final : public Engine {
     return stats;
   }
 
+  std::vector<TenantUse> TenantUses() const override;
+
   void StopAdmission() override { draining_.store(true); }
 
  private:

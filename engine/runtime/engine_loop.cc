@@ -209,6 +209,7 @@ bool EngineLoop::RunStep() {
   }
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
   work.prompt_tokens = rows - work.num_answers;
+  last_step_ = {taken.count(), static_cast<int>(work.num_answers), work.prompt_tokens};
   scheduler_.NoteStep(work, taken.count());
   Measure(taken.count(), document_rows, rows);
   slow_steps_.End(taken.count());

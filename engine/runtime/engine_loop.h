@@ -110,7 +110,15 @@ class EngineLoop {
     int64_t nonfinite_logits = 0;
   };
   const Counters& counters() const { return counters_; }
+  // The last step that has ended.
+  struct LastStep {
+    double seconds = 0;
+    int answers = 0;
+    int64_t prompt_tokens = 0;
+  };
+  const LastStep& last_step() const { return last_step_; }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
+  int num_waiting_for(Generation::Wait what) const;
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t waiting_prefill_tokens() const;
   // Of a token of a prompt beside the answers that run; 0: unknown.
@@ -236,6 +244,7 @@ class EngineLoop {
   ScoringTable scorings_;
   SlowStepWatch slow_steps_;
   Counters counters_;
+  LastStep last_step_;
   // Of the tokens that were asked for, those that answers came to.
   double answer_part_ = 1;
   RestoreChoice restores_;

@@ -13,6 +13,12 @@ double EngineLoop::AnswerLeft(const Generation& generation) const {
   return std::max(1.0, answer_part_ * most - had);
 }
 
+int EngineLoop::num_waiting_for(Generation::Wait what) const {
+  return static_cast<int>(std::count_if(
+      waiting_.begin(), waiting_.end(),
+      [what](const Generation* generation) { return generation->awaited() == what; }));
+}
+
 double EngineLoop::PrefillTokenSeconds() const {
   return scheduler_.UsualSeconds(1, 0, num_running());
 }

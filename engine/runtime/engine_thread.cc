@@ -79,6 +79,8 @@ void EngineThread::Publish(bool busy) {
   const EngineLoop::Counters& counters = loop_->counters();
   stats.running = loop_->num_running();
   stats.waiting = loop_->num_waiting();
+  stats.waiting_for_memory = loop_->num_waiting_for(Generation::Wait::kMemory);
+  stats.waiting_for_document = loop_->num_waiting_for(Generation::Wait::kDocument);
   stats.waiting_prefill_tokens = loop_->waiting_prefill_tokens();
   stats.kv_used_bytes = store_->used_page_bytes();
   stats.summary_used_bytes = store_->used_summary_bytes();
@@ -106,6 +108,9 @@ void EngineThread::Publish(bool busy) {
   stats.busy = busy;
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   stats.last_step_unix_seconds = std::chrono::duration<double>(now).count();
+  stats.step_seconds = loop_->last_step().seconds;
+  stats.step_answers = loop_->last_step().answers;
+  stats.step_prompt_tokens = loop_->last_step().prompt_tokens;
   stats.prefill_token_seconds = loop_->PrefillTokenSeconds();
   const bool described = DescribeLoad();
   MutexLock lock(&mu_);

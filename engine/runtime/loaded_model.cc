@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <new>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +15,7 @@
 #include "engine/base/memory_bounds.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/usable_cpus.h"
+#include "engine/model/model_files.h"
 #include "engine/model/synthetic_model.h"
 #include "engine/runtime/memory_plan.h"
 #include "engine/runtime/model_adapters.h"
@@ -329,11 +332,24 @@ absl::StatusOr<std::unique_ptr<LoadedModel>> Load(const EngineOptions& options,
   return model;
 }
 
+std::vector<std::string> FilesOf(const EngineOptions& options) {
+  std::vector<std::string> paths = {options.model_dir};
+  for (const AdapterSource& adapter : options.adapters) paths.push_back(adapter.dir);
+  return paths;
+}
+
 absl::StatusOr<std::unique_ptr<LoadedModel>> CatchWhileLoading(
     const EngineOptions& options,
     absl::FunctionRef<absl::StatusOr<std::unique_ptr<LoadedModel>>()> load) {
   try {
-    return load();
+    const ModelFiles files(FilesOf(options));
+    absl::StatusOr<std::unique_ptr<LoadedModel>> model = load();
+    if (const std::string changed = files.Changed(); !changed.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          changed, " was changed while the model was read; start again once it is complete",
+          model.ok() ? "" : "; then: ", model.status().message()));
+    }
+    return model;
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no memory left while ", options.model_dir,

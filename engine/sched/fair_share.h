@@ -46,7 +46,8 @@ struct TenantShare {
   double deficit = 0;
   // The last one in which it had work.
   int64_t last_step = -2;
-  // Of the cache, for its requests, streams and documents.
+  // Of the cache, for its requests, streams and documents. Other threads read it, too: it is
+  // written as an atomic.
   int64_t reserved_bytes = 0;
   // Its requests that have a place, or had one and gave it up for now.
   int admitted = 0;

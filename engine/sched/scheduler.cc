@@ -1,6 +1,7 @@
 #include "engine/sched/scheduler.h"
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "engine/base/catch_errors.h"
@@ -76,7 +77,9 @@ bool Scheduler::Grow(Sequence* sequence) {
 
 void Scheduler::ChangeReservation(Sequence* sequence, int64_t bytes) {
   sequence->reserved_bytes += bytes;
-  if (!sequence->leaves_for_others) sequence->claim.share().reserved_bytes += bytes;
+  if (sequence->leaves_for_others) return;
+  const std::atomic_ref reserved(sequence->claim.share().reserved_bytes);
+  reserved.fetch_add(bytes, std::memory_order_relaxed);
 }
 
 void Scheduler::BeginAgain(Sequence* sequence) {

@@ -1,5 +1,8 @@
 #include "engine/sched/tenant_account.h"
 
+#include <atomic>
+#include <vector>
+
 #include "engine/types/request.h"
 
 namespace folio {
@@ -73,6 +76,20 @@ const char* TenantAccounts::Join(Account account, const QueueLoad& load, const B
 QueueLoad TenantAccounts::load() const {
   MutexLock lock(&mu_);
   return load_;
+}
+
+std::map<std::string, int64_t> TenantAccounts::KvBytes() const {
+  std::map<std::string, int64_t> bytes;
+  std::vector<Account> held;  // the last holder of one takes the lock
+  MutexLock lock(&mu_);
+  held.reserve(accounts_.size());
+  for (const auto& [name, known] : accounts_) {
+    held.push_back(known.lock());
+    if (held.back() == nullptr) continue;
+    const std::atomic_ref reserved(held.back()->share.reserved_bytes);
+    bytes.emplace(name, reserved.load(std::memory_order_relaxed));
+  }
+  return bytes;
 }
 
 TenantAccounts::Ticket& TenantAccounts::Ticket::operator=(Ticket&& other) noexcept {

@@ -73,6 +73,9 @@ class TenantAccounts {
 
   QueueLoad load() const;
 
+  // What each tenant that has work or documents has reserved of the cache, by its name.
+  std::map<std::string, int64_t> KvBytes() const;
+
  private:
   void Forget(const std::string& name);
 

@@ -49,6 +49,11 @@ absl::Status Authenticator::Load(const std::string& path) {
   return absl::OkStatus();
 }
 
+std::set<std::string> Authenticator::tenant_names() const {
+  const auto tenants = this->tenants();
+  return tenants == nullptr ? std::set<std::string>() : tenants->names();
+}
+
 std::optional<absl::Status> Authenticator::Look() {
   if (!seen_.has_value() || !seen_->Changed()) return std::nullopt;
   auto read = TenantDirectory::Read(path_);
@@ -60,9 +65,9 @@ std::optional<absl::Status> Authenticator::Look() {
 void Authenticator::Use(Directory tenants) {
   MutexLock lock(&mu_);
   for (const auto& [name, known] : tenants->tenants()) {
-    std::unique_ptr<TenantUse>& use = uses_[name];
-    if (use == nullptr) use = std::make_unique<TenantUse>(memory_);
-    use->SetLimits(known.calls);
+    std::unique_ptr<TenantCalls>& calls = calls_[name];
+    if (calls == nullptr) calls = std::make_unique<TenantCalls>(memory_);
+    calls->SetLimits(known.calls);
   }
   tenants_ = std::move(tenants);
 }
@@ -72,9 +77,9 @@ Authenticator::Directory Authenticator::tenants() const {
   return tenants_;
 }
 
-TenantUse* Authenticator::UseOf(const std::string& tenant) {
+TenantCalls* Authenticator::CallsOf(const std::string& tenant) {
   MutexLock lock(&mu_);
-  return uses_.at(tenant).get();
+  return calls_.at(tenant).get();
 }
 
 const KnownTenant* Authenticator::Identify(const grpc::ServerContextBase& rpc,
@@ -99,7 +104,7 @@ grpc::Status Authenticator::Authenticate(const grpc::ServerContextBase& rpc, Cal
   const Directory tenants = this->tenants();
   if (tenants == nullptr) {
     caller->tenant = AddressTenant(caller->address);
-    caller->use = &nobody_;
+    caller->calls = &nobody_;
     return grpc::Status::OK;
   }
   const char* why = "";
@@ -120,8 +125,8 @@ grpc::Status Authenticator::Authenticate(const grpc::ServerContextBase& rpc, Cal
   }
   caller->tenant = known->tenant;
   caller->owner = known->tenant->name;
-  caller->use = UseOf(caller->owner);
-  auto open = caller->use->Open(peer);
+  caller->calls = CallsOf(caller->owner);
+  auto open = caller->calls->Open(peer);
   if (!open.ok()) return ToGrpcStatus(open.status(), {"TOO_MANY_CALLS", {}, kOpenCallRetry});
   caller->open = *std::move(open);
   return grpc::Status::OK;

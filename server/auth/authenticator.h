@@ -5,13 +5,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
 #include "engine/base/mutex.h"
 #include "server/auth/caller.h"
+#include "server/auth/tenant_calls.h"
 #include "server/auth/tenant_directory.h"
-#include "server/auth/tenant_use.h"
 #include "server/edge/file_stamp.h"
 #include "server/edge/peer_names.h"
 
@@ -38,6 +39,9 @@ class Authenticator {
   // Whether the value of an HTTP header `authorization` is that of one who may read the metrics.
   bool MayReadMetrics(std::string_view authorization) const;
 
+  // Those that the file has; none without one.
+  std::set<std::string> tenant_names() const;
+
   // Reads the file again if it has changed. nullopt: it has not; not OK: what is wrong with it, and
   // the tenants stay as they are. Not to be called by two threads at once.
   std::optional<absl::Status> Look();
@@ -50,17 +54,17 @@ class Authenticator {
   // What shows who calls; null: `why` says what is wrong with it.
   const KnownTenant* Identify(const grpc::ServerContextBase& rpc, const TenantDirectory& tenants,
                               const char** why) const;
-  TenantUse* UseOf(const std::string& tenant);
+  TenantCalls* CallsOf(const std::string& tenant);
 
   std::string path_;
   std::optional<FileStamps> seen_;
   const PeerNames* const peer_names_;
   MemoryBudget* const memory_;
-  TenantUse nobody_{memory_};
+  TenantCalls nobody_{memory_};
   mutable Mutex mu_;
   Directory tenants_ FOLIO_GUARDED_BY(mu_);
   // Of all that ever were in the file: calls of tenants that are no more may still run.
-  std::map<std::string, std::unique_ptr<TenantUse>> uses_ FOLIO_GUARDED_BY(mu_);
+  std::map<std::string, std::unique_ptr<TenantCalls>> calls_ FOLIO_GUARDED_BY(mu_);
 };
 
 }  // namespace folio::server

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "engine/types/tenant.h"
-#include "server/auth/tenant_use.h"
+#include "server/auth/tenant_calls.h"
 
 namespace folio::server {
 
@@ -18,8 +18,8 @@ struct Caller {
   bool is_admin = true;
   std::string address;
   // What the tenant's calls have, and this one's place among them; not null.
-  TenantUse* use = nullptr;
-  TenantUse::OpenCall open;
+  TenantCalls* calls = nullptr;
+  TenantCalls::OpenCall open;
 };
 
 }  // namespace folio::server

@@ -230,4 +230,10 @@ const KnownTenant* TenantDirectory::Named(const std::string& name) const {
   return found == tenants_.end() ? nullptr : &found->second;
 }
 
+std::set<std::string> TenantDirectory::names() const {
+  std::set<std::string> names;
+  for (const auto& [name, tenant] : tenants_) names.insert(name);
+  return names;
+}
+
 }  // namespace folio::server

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/types/tenant.h"
-#include "server/auth/tenant_use.h"
+#include "server/auth/tenant_calls.h"
 
 namespace folio::server {
 
@@ -50,6 +51,7 @@ class TenantDirectory {
   const KnownTenant* Named(const std::string& name) const;
   const std::map<std::string, KnownTenant>& tenants() const { return tenants_; }
   size_t size() const { return tenants_.size(); }
+  std::set<std::string> names() const;
 
  private:
   using Hash = std::array<uint8_t, 32>;

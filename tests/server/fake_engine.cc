@@ -347,6 +347,11 @@ EngineStats FakeEngine::Stats() const {
   return stats_;
 }
 
+std::vector<TenantUse> FakeEngine::TenantUses() const {
+  MutexLock lock(&mu_);
+  return tenant_uses_;
+}
+
 void FakeEngine::StopAdmission() {
   MutexLock lock(&mu_);
   draining_ = true;
@@ -356,6 +361,11 @@ void FakeEngine::StopAdmission() {
 void FakeEngine::set_stats(const EngineStats& stats) {
   MutexLock lock(&mu_);
   stats_ = stats;
+}
+
+void FakeEngine::set_tenant_uses(std::vector<TenantUse> uses) {
+  MutexLock lock(&mu_);
+  tenant_uses_ = std::move(uses);
 }
 
 void FakeEngine::RefuseSubmitAfter(int count, absl::Status status) {

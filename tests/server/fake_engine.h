@@ -94,10 +94,12 @@ class FakeEngine final : public Engine {
   }
   DocumentCounts CountDocuments() const override { return directory_.Count(); }
   EngineStats Stats() const override;
+  std::vector<TenantUse> TenantUses() const override;
   void StopAdmission() override;
 
   // For the test.
   void set_stats(const EngineStats& stats);
+  void set_tenant_uses(std::vector<TenantUse> uses);
   void RefuseSubmit(absl::Status status) { RefuseSubmitAfter(0, std::move(status)); }
   // So many are taken first.
   void RefuseSubmitAfter(int count, absl::Status status);
@@ -171,6 +173,7 @@ class FakeEngine final : public Engine {
   std::map<RequestId, Request> requests_ FOLIO_GUARDED_BY(mu_);
   std::map<uint64_t, Document> documents_ FOLIO_GUARDED_BY(mu_);  // by incarnation
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
+  std::vector<TenantUse> tenant_uses_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
   int num_before_refusal_ FOLIO_GUARDED_BY(mu_) = 0;
   absl::Status size_status_ FOLIO_GUARDED_BY(mu_);

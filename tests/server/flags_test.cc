@@ -48,6 +48,7 @@ const Flag kFlags[] = {
     {"--otlp-endpoint", "collector:4317", "collector", FOLIO_GET(otlp_endpoint)},
     {"--slow-step-seconds", "0.5", "-1", FOLIO_GET(engine.slow_step_seconds)},
     {"--log-level", "debug", "loud", FOLIO_GET(log_level)},
+    {"--log-calls-per-second", "7", "-1", FOLIO_GET(log_calls_per_second)},
     {"--max-running-requests", "7", "0", FOLIO_GET(engine.max_running_requests)},
     {"--max-queued-requests", "7", "0", FOLIO_GET(engine.max_queued_requests)},
     {"--max-queued-requests-per-client", "7", "-1",

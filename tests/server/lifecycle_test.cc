@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "server/exit_code.h"
 #include "tests/scratch_dir.h"
 #include "tests/server/test_server.h"
 
@@ -180,6 +181,52 @@ TEST(Lifecycle, StreamsThatOutlastTheDrainEndWithUnavailable) {
   EXPECT_EQ(server.engine().num_running(), 0);
 }
 
+// Its text would have come for nothing; the answer beside it is completed.
+TEST(Lifecycle, ADrainEndsUploadsSoThatTheyCanGoOn) {
+  for (const bool stores : {false, true}) {
+    server::ServerOptions options;
+    if (stores) options.engine.kv_dir = "/somewhere";
+    TestServer server(options);
+    Generate call(server.channel(), Ask("hello"));
+    EXPECT_TRUE(call.Next().has_accepted());
+    Upload upload(server.channel());
+    upload.Header("book");
+    EXPECT_TRUE(upload.Next().has_created());
+    upload.Chunk(0, "abc");
+    std::thread drain([&] { server.runner().Drain([] { return false; }); });
+    const grpc::Status status = upload.Finish();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_EQ(DetailsOf(status).info.reason(), "DRAINING");
+    EXPECT_TRUE(DetailsOf(status).retry.has_value());
+    EXPECT_NE(
+        status.error_message().find(stores ? "go on with the document_id" : "upload it again"),
+        std::string::npos)
+        << status.error_message();
+    server.engine().WaitForPause("book");
+    server.engine().Emit(Completed(1));
+    EXPECT_TRUE(call.Finish().ok());
+    drain.join();
+  }
+}
+
+TEST(Lifecycle, AnUploadWhoseTextIsWholeIsReadyBeforeADrainEnds) {
+  TestServer server;
+  server.engine().HoldPrefill();
+  Upload upload(server.channel());
+  upload.Header("book");
+  upload.Chunk(0, "abc");
+  upload.FinishUpload();
+  server.engine().WaitForState("book", DocumentState::kPrefilling);
+  std::thread drain([&] { server.runner().Drain([] { return false; }); });
+  server.engine().WaitForDrain();
+  EXPECT_EQ(Generate(server.channel(), Ask("x")).Finish().error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  server.engine().EmitToDocument("book", CompletedEvent{});
+  EXPECT_TRUE(upload.NextOf(v1::UploadDocumentEvent::kReady).has_ready());
+  EXPECT_TRUE(upload.Finish().ok());
+  drain.join();
+}
+
 TEST(Lifecycle, ASecondSignalShortensTheDrain) {
   server::ServerOptions options;
   options.drain_seconds = 3600;
@@ -320,6 +367,16 @@ TEST(Lifecycle, AddressesInUseAndMissingModelsAreErrors) {
   server::Runner no_model(options, NoEngine);
   EXPECT_TRUE(no_model.Start().ok());
   EXPECT_EQ(no_model.LoadModel().code(), absl::StatusCode::kNotFound);
+}
+
+// tests/system/lifecycle_test.py has the process.
+TEST(Lifecycle, ErrorsOfTheStartHaveTheirExitCodes) {
+  EXPECT_EQ(server::CodeOfStart(absl::UnavailableError("")), server::kExitCannotListen);
+  EXPECT_EQ(server::CodeOfStart(absl::ResourceExhaustedError("")), server::kExitNoMemory);
+  EXPECT_EQ(server::CodeOfStart(absl::InvalidArgumentError("")), server::kExitBadConfig);
+  EXPECT_EQ(server::CodeOfStart(absl::NotFoundError("")), server::kExitBadConfig);
+  EXPECT_EQ(server::CodeOfLoad(absl::ResourceExhaustedError("")), server::kExitNoMemory);
+  EXPECT_EQ(server::CodeOfLoad(absl::NotFoundError("")), server::kExitCannotLoad);
 }
 
 TEST(Lifecycle, ThePortFileHoldsTheBoundPorts) {

@@ -27,13 +27,26 @@ TEST(Liveness, OnlyABusyEngineWithoutStepsStalls) {
   const auto stalled = [&](bool busy, double last_step, int ms) {
     return liveness.Stalled(Stats(busy, last_step), {}, At(ms)).has_value();
   };
-  EXPECT_FALSE(stalled(true, 1, 0));
-  EXPECT_FALSE(stalled(true, 1, 999));
-  EXPECT_FALSE(stalled(true, 2, 1500));  // a step has ended
-  EXPECT_FALSE(stalled(true, 2, 2499));
-  EXPECT_TRUE(stalled(true, 2, 2500));
-  EXPECT_FALSE(stalled(false, 2, 9000));  // idle: nothing is expected
-  EXPECT_FALSE(stalled(true, 2, 9500));
+  for (const int ms : {0, 250, 500, 750, 999}) EXPECT_FALSE(stalled(true, 1, ms));
+  EXPECT_FALSE(stalled(true, 2, 1200));  // a step has ended
+  for (const int ms : {1400, 1600, 1800, 2000, 2199}) EXPECT_FALSE(stalled(true, 2, ms));
+  EXPECT_TRUE(stalled(true, 2, 2200));
+  EXPECT_FALSE(stalled(false, 2, 2400));  // idle: nothing is expected
+  for (const int ms : {2600, 2800, 3000, 3200}) EXPECT_FALSE(stalled(true, 2, ms));
+}
+
+// It was stopped in the middle of a step, which then goes on.
+TEST(Liveness, AProcessThatWasPausedHasNotStalled) {
+  Liveness liveness(std::chrono::milliseconds(1000));
+  const auto stalled = [&](double last_step, int ms) {
+    return liveness.Stalled(Stats(true, last_step), {0, true}, At(ms)).has_value();
+  };
+  EXPECT_FALSE(stalled(1, 0));
+  EXPECT_FALSE(stalled(1, 100));
+  EXPECT_FALSE(stalled(1, 3'600'100));
+  EXPECT_FALSE(stalled(1, 3'600'300));
+  EXPECT_FALSE(stalled(1, 3'600'500));
+  EXPECT_TRUE(stalled(1, 3'600'800));  // the step really is stuck
 }
 
 TEST(Liveness, SoDoesATaskThatDoesNotEnd) {
@@ -42,9 +55,10 @@ TEST(Liveness, SoDoesATaskThatDoesNotEnd) {
     return liveness.Stalled(Stats(false, 1), prompts, At(ms));
   };
   EXPECT_FALSE(stalled({7, true}, 0).has_value());
-  EXPECT_FALSE(stalled({8, true}, 1500).has_value());
-  EXPECT_EQ(stalled({8, true}, 2500), "no task that tokenises has ended for 1 s");
-  EXPECT_FALSE(stalled({8, false}, 3000).has_value());
+  EXPECT_FALSE(stalled({8, true}, 200).has_value());
+  for (const int ms : {400, 600, 800, 1000}) EXPECT_FALSE(stalled({8, true}, ms).has_value());
+  EXPECT_EQ(stalled({8, true}, 1200), "no task that tokenises has ended for 1 s");
+  EXPECT_FALSE(stalled({8, false}, 1400).has_value());
 }
 
 // The client hears why although the engine does not answer any more.

@@ -46,6 +46,8 @@ TEST(Metrics, AQuestionAboutADocumentIsCounted) {
   EXPECT_EQ(server.Metric("folio_request_wait_seconds_total{reason=\"turn\"}"), 0.02);
   EXPECT_EQ(server.Metric("folio_request_wait_seconds_total{reason=\"memory\"}"), 0.01);
   EXPECT_EQ(server.Metric("folio_request_wait_seconds_total{reason=\"document\"}"), 0);
+  EXPECT_EQ(server.Metric("folio_request_scheduling_delay_seconds_bucket{le=\"0.01\"}"), 0);
+  EXPECT_EQ(server.Metric("folio_request_scheduling_delay_seconds_bucket{le=\"0.02\"}"), 1);
   EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_bucket{le=\"0.02\"}"), 0);
   EXPECT_EQ(server.Metric("folio_request_queue_time_seconds_bucket{le=\"0.04\"}"), 1);
   EXPECT_EQ(server.Metric("folio_request_prefill_time_seconds_count"), 1);
@@ -72,10 +74,14 @@ TEST(Metrics, GaugesAreReadFromTheEngine) {
   stats.cached_tokens = 33;
   stats.last_step_unix_seconds = 1700000000;
   stats.busy = true;
+  stats.waiting_for_memory = 1;
   server.engine().set_stats(stats);
   UploadWhole(&server, "book", "abc");
   EXPECT_EQ(server.Metric("folio_num_requests_running"), 2);
   EXPECT_EQ(server.Metric("folio_num_requests_waiting"), 3);
+  EXPECT_EQ(server.Metric("folio_waiting_requests{reason=\"turn\"}"), 2);
+  EXPECT_EQ(server.Metric("folio_waiting_requests{reason=\"memory\"}"), 1);
+  EXPECT_EQ(server.Metric("folio_waiting_requests{reason=\"document\"}"), 0);
   EXPECT_EQ(server.Metric("folio_waiting_prefill_tokens"), 400);
   EXPECT_EQ(server.Metric("folio_kv_cache_usage_ratio{tier=\"device\"}"), 0.5);
   EXPECT_EQ(server.Metric("folio_kv_cache_bytes{tier=\"device\",state=\"used\"}"), 350);

@@ -22,9 +22,12 @@ SelfProbe::Port PortOf(const Listeners& listeners) {
 TEST(Heartbeat, StopsOnceAfterSoManyLooksWithoutABeat) {
   Heartbeat heartbeat(3);
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(heartbeat.Stopped()) << "it has not begun";
-  heartbeat.Beat();
+  EXPECT_EQ(heartbeat.last(), std::nullopt);
+  const SteadyTime time = std::chrono::steady_clock::now();
+  heartbeat.Beat(time);
+  EXPECT_EQ(heartbeat.last(), time);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(heartbeat.Stopped());
-  heartbeat.Beat();
+  heartbeat.Beat(time);
   for (int i = 0; i < 3; ++i) EXPECT_FALSE(heartbeat.Stopped());
   EXPECT_TRUE(heartbeat.Stopped());
   EXPECT_FALSE(heartbeat.Stopped());

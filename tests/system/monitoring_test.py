@@ -11,6 +11,7 @@ import unittest
 import urllib.error
 import urllib.parse
 import urllib.request
+from unittest import mock
 
 import yaml
 
@@ -24,6 +25,11 @@ MODEL = ROOT / "models" / "folio-tiny"
 MONITORING = ROOT / "deploy/components/monitoring"
 RUNBOOK = ROOT / "docs/runbook.md"
 PROMETHEUS = prometheus_tools.find("prometheus")
+# Of the tokens "alpha" and "beta"; the second one may have one document.
+TENANTS = {
+    "a": {"token_sha256": ["8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8"]},
+    "b": {"token_sha256": ["f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753"], "max_documents": 1},
+}
 # What Grafana fills in.
 VARIABLES = {"$pod": ".*", "$__rate_interval": "1m"}
 
@@ -103,10 +109,19 @@ class Prometheus:
 class MonitoringTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
+        folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        (folder / "tenants.json").write_text(json.dumps({"tenants": TENANTS}))
+        for token in ("alpha", "beta"):
+            (folder / token).write_text(token)
+        cls.enterClassContext(mock.patch.dict(os.environ, {"FOLIO_TOKEN_FILE": str(folder / "alpha")}))
+        cls.folder = folder
         # Nobody listens on port 1: spans are made and dropped.
-        cls.server = cls.enterClassContext(RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--otlp-endpoint=127.0.0.1:1"))
+        cls.server = cls.enterClassContext(RunningServer(BIN, MODEL, "--kv-bytes=200000000", "--otlp-endpoint=127.0.0.1:1",
+                                                         f"--tenants={folder / 'tenants.json'}"))
         target = urllib.parse.urlparse(cls.server.metrics_url).netloc
         cls.prometheus = cls.enterClassContext(Prometheus(target))
+        first = cls.server.folio("--token-file", folder / "beta", "upload", folder / "tenants.json", "--id", "first")
+        assert first.returncode == 0, first.stderr
         # Counters show a rate once they have grown between two scrapes.
         for round_number in range(2):
             cls.work(round_number)
@@ -114,7 +129,7 @@ class MonitoringTest(unittest.TestCase):
 
     @classmethod
     def work(cls, round_number):
-        """An upload, answers of some tokens, and a call that is given up."""
+        """An upload, answers of some tokens, a call that is given up, and one of another tenant that is refused."""
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "text.txt")
             path.write_text(f"The sky is blue, {round_number}. " * 100)
@@ -122,6 +137,8 @@ class MonitoringTest(unittest.TestCase):
         assert asked.returncode == 0, asked.stderr
         late = cls.server.folio("ask", "--question", "Why?", "--max-new-tokens", 10000, "--timeout", 0.3)
         assert late.returncode == 7, late.stderr
+        refused = cls.server.folio("--token-file", cls.folder / "beta", "upload", cls.folder / "tenants.json", "--id", f"b{round_number}")
+        assert "tenant has its limit" in refused.stderr, refused.stderr
 
     @classmethod
     def tokens(cls):
@@ -151,6 +168,9 @@ class MonitoringTest(unittest.TestCase):
         self.assertGreater(sum(phases.values()), 0)
         self.assertGreater(min(value for _, value in shown["Tokens in a step"]), 0)
         self.assertGreater(dict((labels["state"], value) for labels, value in shown["Documents"])["ready"], 0)
+        self.assertEqual({labels["tenant"]: value for labels, value in shown["Documents of tenants"]}, {"a": 2, "b": 1})
+        refused = [labels for labels, value in shown["Refused calls of tenants"] if value > 0]
+        self.assertEqual(refused, [{"tenant": "b", "reason": "TOO_MANY_DOCUMENTS"}])
 
     def test_every_alert_reads_series_that_are_there(self):
         for alert in alerts():

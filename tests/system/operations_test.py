@@ -75,7 +75,8 @@ class OperationsTest(unittest.TestCase):
         self.assertEqual(self.server.folio("cancel", request["request_id"]).returncode, 4)
 
         def logged():
-            return [line for line in self.lines() if line.get("request_id") == request["request_id"]]
+            return [line for line in self.lines()
+                    if (line.get("method"), line.get("request_id")) == ("Generate", request["request_id"])]
         wait_for(lambda: logged(), "the call is logged")
         line, = logged()
         self.assertEqual((line["method"], line["code"], line["strategy"]), ("Generate", "CANCELLED", "full"))

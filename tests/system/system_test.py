@@ -265,7 +265,7 @@ class LifeCycle(unittest.TestCase):
                 shutil.copytree(MODEL, copy)
                 change()
                 result = self.run_server(copy)
-                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertEqual(result.returncode, 3, result.stderr)
                 lines = [l for l in result.stderr.splitlines() if l.startswith("folio-server: ")]
                 self.assertEqual(len(lines), 1, result.stderr)
                 return lines[0]
@@ -289,7 +289,7 @@ class LifeCycle(unittest.TestCase):
              "--kv-bytes=8GiB"],
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
             capture_output=True, text=True, timeout=300)
-        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(result.returncode, 4, result.stderr)
         lines = [line for line in result.stderr.splitlines() if line.startswith("folio-server: ")]
         self.assertEqual(len(lines), 1, result.stderr)
         self.assertIn("KV pages 8.00 GiB", lines[0])
@@ -303,7 +303,7 @@ class LifeCycle(unittest.TestCase):
                      "--metrics-listen=off"],
                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
                     capture_output=True, text=True, timeout=300)
-                self.assertEqual(result.returncode, 1, result.stderr)
+                self.assertEqual(result.returncode, 4, result.stderr)
                 lines = [line for line in result.stderr.splitlines() if line.startswith("folio-server: ")]
                 self.assertEqual(len(lines), 1, result.stderr)
                 self.assertIn(reason, lines[0])

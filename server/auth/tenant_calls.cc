@@ -1,11 +1,11 @@
-#include "server/auth/tenant_use.h"
+#include "server/auth/tenant_calls.h"
 
 #include "absl/strings/str_cat.h"
 #include "engine/runtime/shortage.h"
 
 namespace folio::server {
 
-void TenantUse::SetLimits(const CallLimits& limits) {
+void TenantCalls::SetLimits(const CallLimits& limits) {
   const int64_t bytes = limits.max_request_memory_bytes;
   memory_.SetLimit(bytes == 0 ? kNoLimit : bytes);
   MutexLock lock(&mu_);
@@ -14,7 +14,7 @@ void TenantUse::SetLimits(const CallLimits& limits) {
   tokens_.SetLimit(limits.tokens_per_minute);
 }
 
-absl::StatusOr<TenantUse::OpenCall> TenantUse::Open(const std::string& connection) {
+absl::StatusOr<TenantCalls::OpenCall> TenantCalls::Open(const std::string& connection) {
   MutexLock lock(&mu_);
   if (limits_.max_open_calls > 0 && open_calls_ >= limits_.max_open_calls) {
     return LimitReached(kOpenCalls, LimitOf::kTenant,
@@ -37,19 +37,19 @@ absl::StatusOr<TenantUse::OpenCall> TenantUse::Open(const std::string& connectio
     ++place->second;
   }
   ++open_calls_;
-  call.use_ = this;
+  call.calls_ = this;
   return call;
 }
 
-void TenantUse::Close(const std::string& connection) {
+void TenantCalls::Close(const std::string& connection) {
   MutexLock lock(&mu_);
   --open_calls_;
   const auto place = connections_.find(connection);
   if (--place->second == 0) connections_.erase(place);
 }
 
-std::optional<TenantUse::Wait> TenantUse::TakeRequests(int64_t requests, int64_t tokens,
-                                                       SteadyTime now) {
+std::optional<TenantCalls::Wait> TenantCalls::TakeRequests(int64_t requests, int64_t tokens,
+                                                           SteadyTime now) {
   MutexLock lock(&mu_);
   if (const auto wait = requests_.Wait(now); wait.count() > 0) {
     return Wait{kRequestsPerMinute, "requests", limits_.requests_per_minute, wait};
@@ -62,7 +62,7 @@ std::optional<TenantUse::Wait> TenantUse::TakeRequests(int64_t requests, int64_t
   return std::nullopt;
 }
 
-void TenantUse::TakeTokens(int64_t count, SteadyTime now) {
+void TenantCalls::TakeTokens(int64_t count, SteadyTime now) {
   MutexLock lock(&mu_);
   tokens_.Take(count, now);
 }

@@ -38,10 +38,10 @@ inline constexpr char kRequestsPerMinute[] = "requests_per_minute";
 inline constexpr char kTokensPerMinute[] = "tokens_per_minute";
 
 // What the calls of one tenant have at the moment. Outlives them. Thread-safe.
-class TenantUse {
+class TenantCalls {
  public:
   // Memory comes from `all` as well, which outlives it.
-  explicit TenantUse(MemoryBudget* all) : memory_(kNoLimit, all) {}
+  explicit TenantCalls(MemoryBudget* all) : memory_(kNoLimit, all) {}
 
   // From now on; what is more than that by now ends by itself.
   void SetLimits(const CallLimits& limits);
@@ -51,22 +51,22 @@ class TenantUse {
    public:
     OpenCall() = default;
     OpenCall(OpenCall&& other) noexcept
-        : use_(std::exchange(other.use_, nullptr)), connection_(std::move(other.connection_)) {}
+        : calls_(std::exchange(other.calls_, nullptr)), connection_(std::move(other.connection_)) {}
     OpenCall& operator=(OpenCall&& other) noexcept {
-      std::swap(use_, other.use_);
+      std::swap(calls_, other.calls_);
       std::swap(connection_, other.connection_);
       return *this;
     }
     ~OpenCall() {
-      if (use_ != nullptr) use_->Close(connection_);
+      if (calls_ != nullptr) calls_->Close(connection_);
     }
 
    private:
-    friend class TenantUse;
-    OpenCall(TenantUse* use, std::string connection)
-        : use_(use), connection_(std::move(connection)) {}
+    friend class TenantCalls;
+    OpenCall(TenantCalls* calls, std::string connection)
+        : calls_(calls), connection_(std::move(connection)) {}
 
-    TenantUse* use_ = nullptr;
+    TenantCalls* calls_ = nullptr;
     std::string connection_;
   };
   // `connection` is gRPC's name for its peer. RESOURCE_EXHAUSTED with kLimitPayload.
