@@ -93,5 +93,10 @@ def kv_of_documents(address):
 
 
 def delete_documents(address):
-    for document in documents(address):
-        call(address, "/folio.v1.Documents/DeleteDocument", h2.field(1, dict(document)[DOCUMENT_ID]))
+    there = documents(address)
+    one = h2.Connection(address, source=WELL_BEHAVED)
+    try:
+        for document in there:
+            list(one.call("/folio.v1.Documents/DeleteDocument", h2.field(1, dict(document)[DOCUMENT_ID]), timeout=30))
+    finally:
+        one.close()
