@@ -1,5 +1,8 @@
 // Any bytes as requests of any method, through the real server: every call ends, and not with what
 // only a fault of the server ends with.
+#include <google/protobuf/stubs/logging.h>
+#include <spdlog/spdlog.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -14,6 +17,13 @@ namespace {
 constexpr int kInputsOfAServer = 10'000;
 
 }  // namespace
+
+// Thousands of lines each second otherwise.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  spdlog::set_level(spdlog::level::off);
+  google::protobuf::SetLogHandler(nullptr);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static std::unique_ptr<folio::testing::RpcTarget> target;
