@@ -113,6 +113,31 @@ class Methods(unittest.TestCase):
         self.assertEqual(sections("## 3 A (`a`)\n**3.1 B.** Text\n"), {"3": "A (`a`)", "3.1": "B.** Text"})
 
 
+# ---- docs/faults.md ----
+
+NUM_FAULTS = 20
+
+
+def faults(text):
+    """{number of a row: tests that it names}"""
+    return {int(number): re.findall(r"`Faults\.(\w+)`", rest) for number, rest in re.findall(r"^\| (\d+) \|(.*)$", text, re.M)}
+
+
+def fault_tests():
+    return [test for path in sorted((ROOT / "tests/faults").glob("*.cc")) for test in re.findall(r"^TEST\(Faults, (\w+)\)", path.read_text(), re.M)]
+
+
+class Faults(unittest.TestCase):
+    def test_every_fault_has_its_tests_and_every_test_its_fault(self):
+        named = faults((ROOT / "docs/faults.md").read_text())
+        self.assertEqual(list(named), list(range(1, NUM_FAULTS + 1)))
+        self.assertEqual([number for number, tests in named.items() if not tests], [])
+        self.assertEqual(sorted(sum(named.values(), [])), sorted(fault_tests()))
+
+    def test_the_checks_can_fail(self):
+        self.assertEqual(faults("| 1 | a | b | `Faults.One`, `Faults.Two` | c |\n| 2 | a | b | c |\n"), {1: ["One", "Two"], 2: []})
+
+
 # ---- links and paths ----
 
 def slug(heading):

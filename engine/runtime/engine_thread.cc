@@ -62,11 +62,12 @@ bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
   return !stopping_;
 }
 
-// Where steps are short, a part of them only is described: little time is for that.
-bool EngineThread::DescribeLoad() {
+// Where steps are short, a part of them only is described: little time is for that. The last one
+// always is, as what it leaves behind may be all there is for hours.
+bool EngineThread::DescribeLoad(bool busy) {
   constexpr int kPartOfTime = 50;
   const SteadyTime begin = std::chrono::steady_clock::now();
-  if (begin < describes_again_) return false;
+  if (busy && begin < describes_again_) return false;
   // Without memory the last one stays.
   const bool described = CatchErrors([&] { loop_->Describe(&next_load_); }).ok();
   const SteadyTime end = std::chrono::steady_clock::now();
@@ -112,7 +113,7 @@ void EngineThread::Publish(bool busy) {
   stats.step_answers = loop_->last_step().answers;
   stats.step_prompt_tokens = loop_->last_step().prompt_tokens;
   stats.prefill_token_seconds = loop_->PrefillTokenSeconds();
-  const bool described = DescribeLoad();
+  const bool described = DescribeLoad(busy);
   MutexLock lock(&mu_);
   stats_ = stats;
   published_ = std::chrono::steady_clock::now();

@@ -37,7 +37,7 @@ class EngineThread {
   void Apply(EngineCommands* commands);
   void Publish(bool busy);
   // Of next_load_, if it is time; false: it is not, or there was no memory.
-  bool DescribeLoad();
+  bool DescribeLoad(bool busy);
 
   EngineLoop* const loop_;
   KvStore* const store_;

@@ -6,6 +6,8 @@ import pathlib
 import struct
 import sys
 
+import rpc_corpus
+
 ADAPTER = {
     "peft_type": "LORA", "r": 8, "lora_alpha": 16, "use_rslora": True, "bias": "none", "use_dora": False,
     "target_modules": ["q_proj", "v_proj"], "rank_pattern": {"v_proj": 4}, "alpha_pattern": {"layers.0.self_attn.q_proj": 2.5},
@@ -166,6 +168,9 @@ def main():
         write("segment", i, choice + content)
     for i, config in enumerate(TOKENIZER_CONFIGS):
         write("tokenizer_config", i, json.dumps(config).encode())
+    (root / "rpc").mkdir(parents=True, exist_ok=True)
+    for name, data in rpc_corpus.seeds():
+        (root / "rpc" / name).write_bytes(data)
 
 
 if __name__ == "__main__":

@@ -112,9 +112,12 @@ absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<
   FOLIO_ASSIGN_OR_RETURN(spec.attention, ResolveAttention(spec.attention, {}));
   const std::optional<DocumentHandle> document = spec.document;
   const RequestId id = Add(std::move(spec), std::move(sink));
-  if (echo_ && document.has_value()) {
-    const auto text = tokenizer_.Decode(documents_.at(document->incarnation).tokens);
-    EmitTo(&requests_[id], DeltaEvent{*text, {FakeTokenizer::kFirstByte}, {}, {}});
+  if (answers_at_once_) {
+    std::string text = "answer";
+    if (document.has_value()) {
+      text = *tokenizer_.Decode(documents_.at(document->incarnation).tokens);
+    }
+    EmitTo(&requests_[id], DeltaEvent{std::move(text), {FakeTokenizer::kFirstByte}, {}, {}});
     EmitTo(&requests_[id], CompletedEvent{});
   }
   return id;
@@ -456,9 +459,9 @@ void FakeEngine::WaitForAppends(int count) {
   while (num_appends_ < count) changed_.Wait(&mu_);
 }
 
-void FakeEngine::EchoDocuments() {
+void FakeEngine::AnswerAtOnce() {
   MutexLock lock(&mu_);
-  echo_ = true;
+  answers_at_once_ = true;
 }
 
 void FakeEngine::WaitForPause(const std::string& id) {

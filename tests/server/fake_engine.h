@@ -114,8 +114,8 @@ class FakeEngine final : public Engine {
   void HoldPrefill();
   // Cancellations have no effect any more.
   void Freeze();
-  // Questions about a document are answered at once, with its text.
-  void EchoDocuments();
+  // Requests are answered at once: about a document with its text, others with "answer".
+  void AnswerAtOnce();
   // Blocks until `count` requests came in; the spec of the last one of them.
   GenerateSpec WaitForRequest(RequestId count = 1);
   // Emits for request 1 unless told otherwise; nothing after the last event.
@@ -184,7 +184,7 @@ class FakeEngine final : public Engine {
   bool hold_prefill_ FOLIO_GUARDED_BY(mu_) = false;
   bool room_ FOLIO_GUARDED_BY(mu_) = true;
   bool frozen_ FOLIO_GUARDED_BY(mu_) = false;
-  bool echo_ FOLIO_GUARDED_BY(mu_) = false;
+  bool answers_at_once_ FOLIO_GUARDED_BY(mu_) = false;
   bool draining_ FOLIO_GUARDED_BY(mu_) = false;
   int num_appends_ FOLIO_GUARDED_BY(mu_) = 0;
 };

@@ -1,71 +1,21 @@
 // Messages that are none: every method says so, and counts it.
 #include <gmock/gmock.h>
-#include <google/protobuf/descriptor.h>
-#include <grpcpp/support/byte_buffer.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/test_server.h"
 
 namespace folio::testing {
 namespace {
 
-using google::protobuf::DescriptorPool;
 using google::protobuf::MethodDescriptor;
-using google::protobuf::ServiceDescriptor;
 using ::testing::HasSubstr;
-using Stream = grpc::ClientReaderWriter<grpc::ByteBuffer, grpc::ByteBuffer>;
 
 const std::string kNoField = "\xFF\xFF\xFF\xFF";
 // Field 1, two bytes, of which the second does not go on what the first begins.
 const std::string kNotUtf8 = "\x0a\x02\xC3\x28";
 const std::string kTooShort = "\x0a\x7F";
-
-// A call that sends bytes. On the wire all kinds of methods begin alike.
-class RawCall {
- public:
-  RawCall(const std::shared_ptr<grpc::Channel>& channel, const std::string& method)
-      : channel_(channel),
-        name_(method),
-        stream_(
-            grpc::internal::ClientReaderWriterFactory<grpc::ByteBuffer, grpc::ByteBuffer>::Create(
-                channel_.get(),
-                grpc::internal::RpcMethod(name_.c_str(), grpc::internal::RpcMethod::BIDI_STREAMING),
-                &context_)) {}
-
-  void Send(const std::string& bytes) {
-    grpc::Slice slice(bytes);
-    stream_->Write(grpc::ByteBuffer(&slice, 1));
-  }
-  void Send(const google::protobuf::Message& message) { Send(message.SerializeAsString()); }
-  // False once the call has ended.
-  bool Read() {
-    grpc::ByteBuffer answer;
-    return stream_->Read(&answer);
-  }
-  grpc::Status Finish() {
-    stream_->WritesDone();
-    while (Read()) {
-    }
-    return stream_->Finish();
-  }
-
- private:
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::string name_;
-  grpc::ClientContext context_;
-  const std::unique_ptr<Stream> stream_;
-};
-
-std::vector<const MethodDescriptor*> AllMethods() {
-  std::vector<const MethodDescriptor*> methods;
-  for (const char* name :
-       {"folio.v1.Inference", "folio.v1.Documents", "folio.v1.Text", "folio.v1.Control"}) {
-    const ServiceDescriptor* service = DescriptorPool::generated_pool()->FindServiceByName(name);
-    for (int i = 0; i < service->method_count(); ++i) methods.push_back(service->method(i));
-  }
-  return methods;
-}
 
 void ExpectMalformed(const grpc::Status& status, const std::string& type) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
@@ -79,7 +29,7 @@ TEST(Malformed, EveryMethodSaysSoAndCountsIt) {
   ASSERT_EQ(AllMethods().size(), 17u);
   for (const MethodDescriptor* method : AllMethods()) {
     SCOPED_TRACE(method->full_name());
-    RawCall call(channel, absl::StrCat("/", method->service()->full_name(), "/", method->name()));
+    RawCall call(channel, PathOf(*method));
     call.Send(kNoField);
     ExpectMalformed(call.Finish(), method->input_type()->full_name());
     // A call is counted a moment after its client has the status.
@@ -100,7 +50,7 @@ TEST(Malformed, SoIsALongOneOfAnyMethod) {
   while (bytes.size() < 100'000) bytes += kNoField;
   for (const MethodDescriptor* method : AllMethods()) {
     SCOPED_TRACE(method->full_name());
-    RawCall call(channel, absl::StrCat("/", method->service()->full_name(), "/", method->name()));
+    RawCall call(channel, PathOf(*method));
     call.Send(bytes);
     ExpectMalformed(call.Finish(), method->input_type()->full_name());
   }

@@ -21,17 +21,19 @@ server::ServerOptions WithMetrics(server::ServerOptions options) {
   return options;
 }
 
-TestServer::TestServer(server::ServerOptions options, Model model) {
+TestServer::TestServer(server::ServerOptions options, Model model, server::EngineFactory factory)
+    : clock_(/*goes_by_itself=*/factory != nullptr) {
   options.listen = kFreePort;
   if (options.metrics_listen != kFreePort) options.metrics_listen = "off";
-  runner_ = std::make_unique<server::Runner>(
-      options,
-      [this](const EngineOptions& engine_options) -> absl::StatusOr<std::unique_ptr<Engine>> {
-        auto engine = std::make_unique<FakeEngine>(engine_options);
-        engine_ = engine.get();
-        return engine;
-      },
-      [this] { return clock_.now(); });
+  if (factory == nullptr) {
+    factory = [this](const EngineOptions& engine_options) {
+      auto engine = std::make_unique<FakeEngine>(engine_options);
+      engine_ = engine.get();
+      return engine;
+    };
+  }
+  runner_ = std::make_unique<server::Runner>(options, std::move(factory),
+                                             [this] { return clock_.now(); });
   const absl::Status started = runner_->Start();
   EXPECT_TRUE(started.ok()) << started;
   channel_ = runner_->InProcessChannel();

@@ -20,25 +20,35 @@
 
 namespace folio::testing {
 
-// A time that moves only when told.
+// A time that moves only when told, or ahead of the steady clock when told.
 class ManualClock {
  public:
-  SteadyTime now() const { return SteadyTime(std::chrono::milliseconds(now_ms_.load())); }
-  void Advance(std::chrono::milliseconds step) { now_ms_.fetch_add(step.count()); }
+  explicit ManualClock(bool goes_by_itself = false) : goes_by_itself_(goes_by_itself) {}
+
+  SteadyTime now() const {
+    const SteadyTime begin =
+        goes_by_itself_ ? std::chrono::steady_clock::now() : SteadyTime(std::chrono::seconds(1000));
+    return begin + std::chrono::milliseconds(ahead_ms_.load());
+  }
+  void Advance(std::chrono::milliseconds step) { ahead_ms_.fetch_add(step.count()); }
 
  private:
-  std::atomic<int64_t> now_ms_{1000000};
+  const bool goes_by_itself_;
+  std::atomic<int64_t> ahead_ms_{0};
 };
 
 // Options of a server that serves metrics on a free port.
 server::ServerOptions WithMetrics(server::ServerOptions options = {});
 
-// The server with a fake engine, on a free port of its own, without metrics unless WithMetrics.
+// The server, on a free port of its own, without metrics unless WithMetrics. Its engine is a fake
+// one, whose time stands still, unless a factory makes another.
 class TestServer {
  public:
   enum class Model { kLoaded, kNotLoaded };
-  explicit TestServer(server::ServerOptions options = {}, Model model = Model::kLoaded);
+  explicit TestServer(server::ServerOptions options = {}, Model model = Model::kLoaded,
+                      server::EngineFactory factory = nullptr);
 
+  // REQUIRES: it is the fake one.
   FakeEngine& engine() { return *engine_; }
   ManualClock& clock() { return clock_; }
   server::Runner& runner() { return *runner_; }

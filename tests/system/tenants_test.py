@@ -13,6 +13,7 @@ from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
+from certificates import make_certificate  # noqa: E402
 from running_server import RunningServer, wait_for  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("FOLIO_BIN_DIR", ROOT / "build/release/bin"))
@@ -23,17 +24,6 @@ HASHES = {
     "b": "f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753",
     "ops": "06e55b633481f7bb072957eabcf110c972e86691c3cfedabe088024bffe42f23",
 }
-
-
-def openssl(*args):
-    subprocess.run(["openssl", *map(str, args)], check=True, capture_output=True)
-
-
-def make_certificate(directory, name, *names):
-    """name.pem and name.key, signed by itself."""
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", 1, "-subj", f"/CN={name}",
-            *(part for one in names for part in ("-addext", f"subjectAltName={one}")),
-            "-keyout", directory / f"{name}.key", "-out", directory / f"{name}.pem")
 
 
 class TenantsTest(unittest.TestCase):

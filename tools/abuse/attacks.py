@@ -9,6 +9,7 @@ import threading
 import time
 
 import raw_http2 as h2
+from abandoned import abandon
 
 GENERATE, SCORE = "/folio.v1.Inference/Generate", "/folio.v1.Inference/Score"
 UPLOAD, TOKENIZE = "/folio.v1.Documents/UploadDocument", "/folio.v1.Text/Tokenize"
@@ -216,30 +217,26 @@ def half_scrapes(_, metrics_address, scale):
     return {}
 
 
-def abandoned_requests(address, _, scale):
-    """Calls of all kinds, left in all phases."""
-    question = h2.message(h2.field(2, "What is it? " * 40) + h2.field(7, h2.field(1, 40)))
-    upload = h2.message(h2.field(1, h2.field(1, "abuse-abandoned")))
-    left = count(100000, scale)
-
-    def some(worker):
-        done = 0
-        while done < left // 8:
-            with connection(address) as one:
-                for n in range(100):
-                    method = (GENERATE, UPLOAD, SCORE, TOKENIZE, GENERATE)[(n + worker) % 5]
-                    stream = one.open(method)
-                    if n % 7:
-                        one.write(stream, upload if method == UPLOAD else question)
-                    if n % 3 == 0:
-                        one.send(h2.frame(h2.RST_STREAM, 0, stream, struct.pack(">I", 8)))
-                    done += 1
-                time.sleep(0.002 * (worker + 1))
-
-    together(some, 8)
+def clients_that_never_read(address, _, scale):
+    """200 clients, each of which asks for a long answer and reads none of it, and is there until the server ends it."""
+    wanted = h2.field(5, h2.field(2, b"")) + h2.field(7, h2.field(1, 16000) + h2.field(4, 1))
+    connections = [h2.Connection(address, reads=False, window=0) for _ in range(200)]
+    for one in connections:
+        stream = one.open(GENERATE)
+        one.write(stream, h2.message(h2.field(2, "Tell me all.") + wanted), end=True)
+    time.sleep(120 * scale)
+    for one in connections:
+        one.close()
     return {}
+
+
+def abandoned_requests(address, _, scale):
+    """Calls that are left in the queue, while their text is tokenised, in prefill and decode, in an upload, after the
+    client's half and by resets. That some came to each phase of the engine is seen in what it counts."""
+    abandon(address, count(100000, scale))
+    return {f'folio_request_cancellations_total{{phase="{phase}"}}': 1 for phase in ("tokenise", "queue", "prefill", "decode")}
 
 
 ATTACKS = [idle_connections, endless_header, header_amplification, many_streams, inflating_messages, tokenize_flood,
            token_id_flood, text_without_spaces, unread_scores, unread_answers, unfinished_messages, reset_flood,
-           upload_headers, half_scrapes, abandoned_requests]
+           upload_headers, half_scrapes, clients_that_never_read, abandoned_requests]

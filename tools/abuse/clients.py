@@ -15,29 +15,36 @@ QUESTION = h2.field(2, "Here is a question that is short.") + h2.field(7, h2.fie
 
 
 def ask(address):
-    """Seconds to the first token of one short question, on a connection of its own."""
-    start, first = time.monotonic(), None
+    """One short question on a connection of its own: seconds to its first token, and between those after it."""
+    moments = [time.monotonic()]
     one = h2.Connection(address, source=WELL_BEHAVED)
     try:
         for event in one.call("/folio.v1.Inference/Generate", QUESTION, timeout=30):
-            if first is None and any(number == DELTA for number, _ in h2.fields(event)):
-                first = time.monotonic() - start
+            if any(number == DELTA for number, _ in h2.fields(event)):
+                moments.append(time.monotonic())
     finally:
         one.close()
-    if first is None:
+    if len(moments) == 1:
         raise h2.Closed
-    return first
+    first, *gaps = (later - earlier for earlier, later in zip(moments, moments[1:]))
+    return first, gaps
 
 
 def keep_asking(address, stop, answers):
-    times, failures = [], 0
+    times, gaps, failures = [], [], 0
     while not stop.is_set():
         try:
-            times.append(ask(address))
+            first, between = ask(address)
+            times.append(first)
+            gaps += between
         except (h2.Closed, OSError):
             failures += 1
         time.sleep(0.02)
-    answers.put((times, failures))
+    answers.put((times, gaps, failures))
+
+
+def p99(seconds):
+    return statistics.quantiles(seconds, n=100)[98] if len(seconds) > 1 else float("nan")
 
 
 class GoodClient:
@@ -53,11 +60,8 @@ class GoodClient:
 
     def __exit__(self, *_):
         self.stop_asking.set()
-        self.times, self.failures = self.answers.get()
+        self.times, self.gaps, self.failures = self.answers.get()
         self.process.join()
-
-    def p99(self):
-        return statistics.quantiles(self.times, n=100)[98] if len(self.times) > 1 else float("nan")
 
 
 def attack_apart(attack, *arguments):
@@ -89,5 +93,10 @@ def kv_of_documents(address):
 
 
 def delete_documents(address):
-    for document in documents(address):
-        call(address, "/folio.v1.Documents/DeleteDocument", h2.field(1, dict(document)[DOCUMENT_ID]))
+    there = documents(address)
+    one = h2.Connection(address, source=WELL_BEHAVED)
+    try:
+        for document in there:
+            list(one.call("/folio.v1.Documents/DeleteDocument", h2.field(1, dict(document)[DOCUMENT_ID]), timeout=30))
+    finally:
+        one.close()

@@ -4,7 +4,6 @@ import argparse
 import pathlib
 import resource
 import sys
-import tempfile
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -12,33 +11,21 @@ ROOT = HERE.parent.parent
 sys.path[:0] = [str(HERE), str(ROOT / "tools")]
 
 import attacks  # noqa: E402
-from clients import GoodClient, attack_apart, delete_documents, kv_of_documents  # noqa: E402
+from clients import GoodClient, attack_apart, delete_documents, kv_of_documents, p99  # noqa: E402
 from running_server import RunningServer  # noqa: E402
-from server_process import LIMIT_BYTES, Cgroup, Process  # noqa: E402
+from server_process import KV_BYTES, LIMIT_BYTES, Cgroup, Process, fill_cache  # noqa: E402
 
 MIB = 1 << 20
 DESCRIPTORS = 4096
 SETTLE_SECONDS, SHORT_SETTLE_SECONDS = 30, 5
-FILL_BYTES = 95_000  # of text, whose tokens nearly fill the KV cache
 SHORT, WARM_UP = 0.05, 0.05  # of each flood
 LEAST_SECONDS, SHORT_LEAST_SECONDS = 10, 2  # the well-behaved client asks at least so long, alone and beside an attack
-MOST_SLOWER = 3  # p99 of the well-behaved client, in a full run
+MOST_SLOWER = 3  # p99 of the well-behaved client's first tokens, in a full run
+MOST_GAPS_OF = {attacks.clients_that_never_read: 1.5}  # p99 between its tokens, beside that alone
 # Resident memory afterwards beside that before. 100,000 abandoned requests show what a few bytes of each would become.
-MOST_GROWTH, MOST_GROWTH_OF = 1.1, {attacks.abandoned_requests: 1.05}
+MOST_GROWTH, MOST_GROWTH_OF = 1.1, {attacks.abandoned_requests: 1.02}
 KV_USED = 'folio_kv_cache_bytes{tier="device",state="used"}'
 CLOSED = "folio_connections_closed_total"
-
-
-def fill_cache(server):
-    """Has most of the KV cache used once, so that the system has given all of its memory."""
-    text = (ROOT / "models" / "texts" / "ezekiel.txt").read_text()
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(text[:FILL_BYTES])
-        file.flush()
-        for command in (["upload", file.name, "--id", "fill"], ["docs", "delete", "fill"]):
-            done = server.folio(*command)
-            if done.returncode != 0:
-                raise RuntimeError(done.stderr)
 
 
 def holds_within(condition, seconds):
@@ -59,7 +46,7 @@ class Row:
         self.least_seconds = LEAST_SECONDS if scale == 1 else SHORT_LEAST_SECONDS
         self.faults, self.seen = [], []
 
-    def measure(self, alone):
+    def measure(self, alone, gap_alone):
         resident, descriptors, before = self.process.resident(), self.process.descriptors(), self.server.metrics()
         self.process.forget_peak()
         started = time.monotonic()
@@ -71,13 +58,14 @@ class Row:
             raise RuntimeError(f"{self.attack.__name__}: the server has ended:\n{self.server.log()[-2000:]}")
         peak = self.process.peak()
         self.check_counters(before, expected)
-        self.check_client(client, alone)
+        self.check_client(client, alone, gap_alone)
         if peak > LIMIT_BYTES:
             self.faults.append("more than 1 GiB")
         self.check_rest(resident, descriptors)
         print(f"{self.attack.__name__:22} {seconds:6.1f} s  peak {peak // MIB:4} MiB  resident {resident // MIB:4} -> "
-              f"{self.process.resident() // MIB:4} MiB  p99 {1000 * client.p99():6.1f} ms = {client.p99() / alone:4.1f} x "
-              f"alone, worst {1000 * max(client.times, default=0):.1f} ms ({len(client.times)} answers)  KV of documents {self.kv >> 10} KiB  "
+              f"{self.process.resident() // MIB:4} MiB  p99 {1000 * p99(client.times):6.1f} ms = "
+              f"{p99(client.times) / alone:4.1f} x alone, worst {1000 * max(client.times, default=0):.1f} ms "
+              f"({len(client.times)} answers), gaps {p99(client.gaps) / gap_alone:4.1f} x alone  KV of documents {self.kv >> 10} KiB  "
               f"{'; '.join(self.faults + self.seen) or 'ok'}", flush=True)
 
     def check_counters(self, before, expected):
@@ -88,13 +76,16 @@ class Row:
                 closed = {name: by for name, by in rose.items() if name.startswith(CLOSED) and by}
                 self.faults.append(f"{series} did not rise (closed: {closed})")
 
-    def check_client(self, client, alone):
+    def check_client(self, client, alone, gap_alone):
         if not client.times:
             self.faults.append("the well-behaved client had no answer")
         if client.failures:
             self.seen.append(f"{client.failures} questions of the well-behaved client failed")
-        if client.p99() > MOST_SLOWER * alone:
+        if p99(client.times) > MOST_SLOWER * alone:
             self.seen.append(f"more than {MOST_SLOWER} times slower")
+        most = MOST_GAPS_OF.get(self.attack, float("inf"))
+        if p99(client.gaps) > most * gap_alone:
+            self.seen.append(f"gaps between tokens of more than {most} times those alone")
 
     def check_rest(self, resident, descriptors):
         """What the attack has taken is given back; the next attack finds every connection free."""
@@ -106,6 +97,7 @@ class Row:
 
         if not holds_within(kv_is_of_documents, SETTLE_SECONDS):
             self.faults.append(f"{self.server.metrics()[KV_USED]:.0f} bytes of KV used, documents hold {self.kv}")
+        delete_documents(self.server.address)
         if not holds_within(lambda: self.server.metrics()["folio_connections"] == 0, SETTLE_SECONDS):
             self.faults.append(f"{self.server.metrics()['folio_connections']:.0f} connections stay")
         most = MOST_GROWTH_OF.get(self.attack, MOST_GROWTH) * resident
@@ -134,7 +126,7 @@ def main():
     most = min(DESCRIPTORS, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     cgroup = Cgroup()
-    flags = ["--kv-bytes=128MiB", "--log-level=warning", "--upload-expiry-seconds=3600"]
+    flags = [f"--kv-bytes={KV_BYTES}", "--log-level=warning", "--upload-expiry-seconds=3600"]
     faults = []
     try:
         with RunningServer(options.bin, ROOT / "models" / "folio-tiny", *flags) as server:
@@ -146,11 +138,12 @@ def main():
                 warm_up(server, chosen)
             with GoodClient(server.address) as client:
                 time.sleep(SHORT_LEAST_SECONDS if options.short else LEAST_SECONDS)
-            alone = client.p99()
-            print(f"alone: p99 of the time to the first token {1000 * alone:.1f} ms ({len(client.times)} answers)")
+            alone, gap_alone = p99(client.times), p99(client.gaps)
+            print(f"alone: p99 of the time to the first token {1000 * alone:.1f} ms ({len(client.times)} answers), "
+                  f"between tokens {1000 * gap_alone:.1f} ms")
             for attack in chosen:
                 row = Row(attack, server, process, scale)
-                row.measure(alone)
+                row.measure(alone, gap_alone)
                 faults += row.faults if options.short else row.faults + row.seen
             if server.stop(60) != 0:
                 faults.append("SIGTERM did not end the server well")

@@ -1,10 +1,24 @@
-"""What the kernel does and says of the server."""
+"""The server as a process: what the kernel does and says of it."""
 import contextlib
 import os
 import pathlib
 import re
+import tempfile
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIMIT_BYTES = 1 << 30
+KV_BYTES, FILL_BYTES = 128 << 20, 95_000  # of the KV cache, and of text whose tokens nearly fill it
+
+
+def fill_cache(server):
+    """Has most of a cache of KV_BYTES used once, so that the system has given all of its memory."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write((ROOT / "models" / "texts" / "ezekiel.txt").read_text()[:FILL_BYTES])
+        file.flush()
+        for command in (["upload", file.name, "--id", "fill"], ["docs", "delete", "fill"]):
+            done = server.folio(*command)
+            if done.returncode != 0:
+                raise RuntimeError(done.stderr)
 
 
 class Cgroup:
@@ -58,3 +72,6 @@ class Process:
 
     def descriptors(self):
         return len(list((self.directory / "fd").iterdir()))
+
+    def threads(self):
+        return len(list((self.directory / "task").iterdir()))
