@@ -147,6 +147,7 @@ TEST(Faults, MetricsScraperHangs) {
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.completed.usage().completion_tokens(), 500);
   EXPECT_GT(num_scrapes, 0);
+  server.WaitUntilIdle();
   EXPECT_GE(server.Metric(steps) - before, 500);
 }
 

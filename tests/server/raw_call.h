@@ -4,6 +4,7 @@
 #include <google/protobuf/message.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/sync_stream.h>
 
 #include <memory>
 #include <string>
