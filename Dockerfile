@@ -22,7 +22,7 @@ WORKDIR /src
 # What only the package list decides comes first, so that a change of the code does not download it again; and before
 # NVIDIA's repository is added, because a source package is fetched, which that repository has none of.
 COPY dev ./
-COPY cmake/fetch_sentencepiece.sh cmake/fetch_xgrammar.sh cmake/
+COPY cmake/fetching.sh cmake/fetch_sentencepiece.sh cmake/fetch_xgrammar.sh cmake/
 RUN ./dev install
 
 # hadolint ignore=DL3008

@@ -1,30 +1,21 @@
 #!/bin/sh
-# Unpacks the arm64 libraries that the engine and its tests link into a directory. Uses a private
-# copy of apt's package lists, so that the machine itself needs no foreign architecture.
+# Unpacks the arm64 libraries that the engine and its tests link into a directory. The machine itself
+# needs no foreign architecture for it.
 #
 # usage: cmake/fetch_arm64.sh DEST
 set -eu
+# shellcheck source=cmake/fetching.sh
+. "$(dirname "$0")/fetching.sh"
 
 packages="libabsl-dev libabsl20220623 libgmock-dev libgtest-dev libpcre2-dev libpcre2-8-0
   libprotobuf-dev libprotobuf32 libssl-dev libssl3 libutf8proc-dev libutf8proc2 libxxhash-dev zlib1g"
 
-fail() {
-  echo "fetch_arm64.sh: $*" >&2
-  exit 1
-}
-
-[ $# -eq 1 ] || fail "usage: $0 DEST  (a directory; it is made when missing)"
-[ ! -e "$1/complete" ] || exit 0
-mkdir -p "$1"
-dest=$(cd "$1" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT INT TERM
-mkdir -p "$work/lists/partial" "$work/debs"
+[ ! -e "${1-}/complete" ] || exit 0
+make_directories "$@"
+mkdir "$work/debs"
 
 apt_arm64() {
-  apt-get -qq -oAPT::Architectures::=amd64 -oAPT::Architectures::=arm64 \
-    -oDir::State::Lists="$work/lists" -oDir::Cache::srcpkgcache="" -oDir::Cache::pkgcache="" \
-    -oAPT::Sandbox::User="$(id -un)" "$@"
+  apt_private -oAPT::Architectures::=amd64 -oAPT::Architectures::=arm64 "$@"
 }
 
 cd "$work/debs"

@@ -190,6 +190,11 @@ grpc::Status AnswerCall<Wire>::ReadQuestions(std::vector<GenerateQuestion>* ques
   for (size_t i = 0; i < answers_.size(); ++i) {
     const int index = static_cast<int>(i);
     answers_[i].place = Wire::PlaceOf(request, index);
+    if (const uint32_t answer = answers_[i].place.answer; answer > 0) {
+      (*questions)[i] = (*questions)[i - answer];
+      (*questions)[i].spec.sampling.seed = SeedOf(Wire::Shared(request).sampling(), answer);
+      continue;
+    }
     grpc::Status bad =
         ReadGenerateRequest(Wire::Of(request, index, &made), *context_->engine(), context_->options,
                             caller_.owner, interrupt, &(*questions)[i]);
@@ -229,6 +234,8 @@ grpc::Status AnswerCall<Wire>::SubmitOne(GenerateQuestion question, size_t index
   GenerateSpec& spec = question.spec;
   Answer& answer = answers_[index];
   spec.tenant = caller_.tenant;
+  spec.num_answers = Wire::AnswersPerPrompt(incoming_->message());
+  if (answer.place.answer > 0) spec.first_answer = ids_[index - answer.place.answer];
   if (deadline_ != std::chrono::system_clock::time_point::max()) {
     spec.deadline = std::chrono::steady_clock::now() +
                     std::chrono::duration_cast<std::chrono::steady_clock::duration>(

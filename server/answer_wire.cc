@@ -65,6 +65,10 @@ grpc::Status AskManyWire::Check(const v1::AskManyRequest& request) {
   return BadFields(bad);
 }
 
+int AskManyWire::AnswersPerPrompt(const v1::AskManyRequest& request) {
+  return PerQuestion(request);
+}
+
 int AskManyWire::NumAnswers(const v1::AskManyRequest& request) {
   return request.questions_size() * PerQuestion(request);
 }
@@ -94,9 +98,6 @@ const v1::GenerateRequest& AskManyWire::Of(const v1::AskManyRequest& request, in
     } else {
       made->set_prompt(question.text());
     }
-  }
-  if (made->sampling().has_seed()) {
-    made->mutable_sampling()->set_seed(made->sampling().seed() + place.answer);
   }
   return *made;
 }

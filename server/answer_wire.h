@@ -30,7 +30,8 @@ struct GenerateWire {
   static const v1::GenerateRequest& Shared(const Request& request) { return request; }
   static grpc::Status Check(const Request&) { return grpc::Status::OK; }
   static int NumAnswers(const Request&) { return 1; }
-  // The request of one of them, which may be made in *made.
+  static int AnswersPerPrompt(const Request&) { return 1; }
+  // The request of one of them, the same for all of one prompt; it may be made in *made.
   static const v1::GenerateRequest& Of(const Request& request, int, v1::GenerateRequest*) {
     return request;
   }
@@ -56,6 +57,7 @@ struct AskManyWire {
   static const v1::GenerateRequest& Shared(const Request& request) { return request.shared(); }
   static grpc::Status Check(const Request& request);
   static int NumAnswers(const Request& request);
+  static int AnswersPerPrompt(const Request& request);
   static const v1::GenerateRequest& Of(const Request& request, int answer,
                                        v1::GenerateRequest* made);
   static grpc::Status About(AnswerPlace place, grpc::Status status);

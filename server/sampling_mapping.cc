@@ -88,7 +88,11 @@ void SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out, FieldV
   BiasFromProto(in.logit_bias(), out, bad);
   std::string wrong = WhatIsWrongWith(in.bad_words(), kMaxBadWords, kMaxBadWordBytes);
   if (!wrong.empty()) bad->push_back({"sampling.bad_words", std::move(wrong)});
-  out->seed = in.has_seed() ? in.seed() : std::random_device{}();
+  out->seed = SeedOf(in, 0);
+}
+
+uint64_t SeedOf(const v1::SamplingParams& in, uint32_t answer) {
+  return in.has_seed() ? in.seed() + answer : std::random_device{}();
 }
 
 void StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,

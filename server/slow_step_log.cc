@@ -7,7 +7,7 @@ namespace folio::server {
 namespace {
 
 std::string NameOf(RequestId request, CallRegistry* calls) {
-  if (request == 0) return "a document";
+  if (request == 0) return "a document or shared prompt";
   const std::string id = calls->CallOf(request);
   return id.empty() ? "a call that has ended" : absl::StrCat("\"", id, "\"");
 }

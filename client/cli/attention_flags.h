@@ -34,9 +34,7 @@ template <typename Message>
 void SetAttention(const Attention& attention, Message* message) {
   if (attention.strategy) *message->mutable_strategy() = *attention.strategy;
   if (attention.position) *message->mutable_position() = *attention.position;
-  if constexpr (requires { message->set_adapter(*attention.adapter); }) {
-    if (attention.adapter) message->set_adapter(*attention.adapter);
-  }
+  if (attention.adapter) message->set_adapter(*attention.adapter);
 }
 
 }  // namespace folio::cli

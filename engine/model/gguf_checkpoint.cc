@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/status_macros.h"
+#include "engine/base/usable_cpus.h"
 #include "engine/model/gguf_blocks.h"
 #include "engine/model/gguf_config.h"
 #include "engine/model/head_order.h"
@@ -20,6 +21,8 @@ namespace {
 using Codec = WeightFormat::Codec;
 
 constexpr char kLayers[] = "blk.";
+// Threads beside the one that loads; more do not read faster.
+constexpr int kMostHelpers = 15;
 
 std::string ShapeText(std::span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape.begin(), shape.end(), ", "), "]");
@@ -72,6 +75,8 @@ std::vector<int64_t> RowsWithHalves(int64_t num_rows, int head_dim) {
 
 GgufCheckpoint::GgufCheckpoint(GgufFile file, const ModelConfig& config)
     : file_(std::move(file)),
+      num_helpers_(std::min(UsableCpus() - 1, kMostHelpers)),
+      helpers_(std::make_unique<TaskThreads>(num_helpers_)),
       names_(FindFamily(config.architecture)->tensors),
       head_dim_(config.shape.head_dim),
       pairs_side_by_side_(file_.metadata().at("general.architecture") == "llama") {}
@@ -111,7 +116,7 @@ absl::StatusOr<std::string> GgufCheckpoint::Find(const std::string& name,
 absl::StatusOr<OwnedTensor> GgufCheckpoint::Tensor(const std::string& name,
                                                    std::span<const int64_t> expected_shape) const {
   FOLIO_ASSIGN_OR_RETURN(const std::string theirs, Find(name, expected_shape));
-  FOLIO_ASSIGN_OR_RETURN(OwnedTensor tensor, file_.Tensor(theirs));
+  FOLIO_ASSIGN_OR_RETURN(OwnedTensor tensor, file_.Tensor(theirs, helpers_.get(), num_helpers_));
   if (const int64_t bad = FirstNonFinite(tensor.view); bad >= 0) {
     return absl::DataLossError(absl::StrCat(
         file_.path(), ": tensor \"", theirs, "\": number ", bad, " of ", tensor.view.num_elements(),

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "engine/base/task_threads.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/weight_source.h"
 
@@ -13,7 +15,8 @@ namespace folio {
 // The weights of a GGUF file, all as fp32, in the order of rows that Hugging Face has.
 class GgufCheckpoint final : public WeightSource {
  public:
-  // `config` is that of GgufConfigJson. Errors: those of GgufFile and GgufConfigJson.
+  // `config` is that of GgufConfigJson. Errors: those of GgufFile and GgufConfigJson. Throws
+  // std::system_error where the system has no more threads.
   static absl::StatusOr<GgufCheckpoint> Open(const std::string& path, const ModelConfig& config);
 
   absl::StatusOr<OwnedTensor> Tensor(const std::string& name,
@@ -27,6 +30,8 @@ class GgufCheckpoint final : public WeightSource {
                                    std::span<const int64_t> expected_shape) const;
 
   GgufFile file_;
+  int num_helpers_;
+  std::unique_ptr<TaskThreads> helpers_;
   TensorNames names_;
   int head_dim_;
   // Files of the architecture llama have the pairs of the rotary embedding side by side in q and k.

@@ -6,10 +6,12 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <system_error>
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/for_all.h"
 #include "engine/base/status_macros.h"
 #include "engine/model/gguf_blocks.h"
 
@@ -300,7 +302,8 @@ absl::StatusOr<GgufFile> GgufFile::Open(const std::string& path) {
   return GgufFile(std::move(file), *std::move(header));
 }
 
-absl::StatusOr<OwnedTensor> GgufFile::Tensor(const std::string& name) const {
+absl::StatusOr<OwnedTensor> GgufFile::Tensor(const std::string& name, TaskThreads* helpers,
+                                             int num_helpers) const {
   const GgufTensor& tensor = tensors().at(name);
   const GgufType* type = FindGgufType(tensor.type);
   if (type == nullptr) {
@@ -314,24 +317,23 @@ absl::StatusOr<OwnedTensor> GgufFile::Tensor(const std::string& name) const {
   std::copy(tensor.shape.begin(), tensor.shape.end(), shape.shape.begin());
   OwnedTensor numbers = OwnedTensor::Like(shape);
   auto* out = reinterpret_cast<float*>(numbers.data.get());
-  int64_t blocks = shape.num_elements() / type->block_numbers;
-  uint64_t offset = header_.data_begin + tensor.begin;
+  const int64_t blocks = shape.num_elements() / type->block_numbers;
   const int64_t at_a_time = kReadBytes / type->block_bytes;
-  std::vector<std::byte> bytes(
-      static_cast<size_t>(std::min(blocks, at_a_time) * type->block_bytes));
-  std::vector<float> scales;
-  while (blocks > 0) {
-    const int64_t count = std::min(blocks, at_a_time);
+  const auto num_parts = static_cast<int>((blocks + at_a_time - 1) / at_a_time);
+  std::vector<float> scales(type->has_scales ? blocks : 0);
+  FOLIO_RETURN_IF_ERROR(ForAll(num_parts, num_helpers, helpers, [&](int part) -> absl::Status {
+    const int64_t first = part * at_a_time;
+    const int64_t count = std::min(blocks - first, at_a_time);
     const auto size = static_cast<size_t>(count * type->block_bytes);
-    FOLIO_RETURN_IF_ERROR(file_.Read(offset, size, bytes.data()));
-    type->decode(bytes.data(), count, out);
+    const auto bytes = std::make_unique_for_overwrite<std::byte[]>(size);
+    const uint64_t offset = header_.data_begin + tensor.begin + first * type->block_bytes;
+    FOLIO_RETURN_IF_ERROR(file_.Read(offset, size, bytes.get()));
+    type->decode(bytes.get(), count, out + first * type->block_numbers);
     for (int64_t i = 0; type->has_scales && i < count; ++i) {
-      scales.push_back(GgufScale(bytes.data() + i * type->block_bytes));
+      scales[first + i] = GgufScale(bytes.get() + i * type->block_bytes);
     }
-    blocks -= count;
-    offset += size;
-    out += count * type->block_numbers;
-  }
+    return absl::OkStatus();
+  }));
   if (type->has_scales) numbers.SetScales(std::move(scales), type->block_numbers);
   return numbers;
 }

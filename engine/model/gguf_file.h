@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/input_file.h"
+#include "engine/base/task_threads.h"
 #include "engine/model/json_fields.h"
 #include "engine/tensor/owned_tensor.h"
 
@@ -52,9 +53,14 @@ class GgufFile {
   const Json& metadata() const { return header_.metadata; }
   const std::map<std::string, GgufTensor>& tensors() const { return header_.tensors; }
 
-  // Reads a tensor as fp32. REQUIRES: it is one of tensors(). Errors: UNIMPLEMENTED for a type that
-  // is not known; DATA_LOSS when the file was cut.
-  absl::StatusOr<OwnedTensor> Tensor(const std::string& name) const;
+  // Reads a tensor as fp32, with up to so many of the threads of `helpers`. REQUIRES: it is one of
+  // tensors(). Errors: UNIMPLEMENTED for a type that is not known; DATA_LOSS when the file was cut.
+  absl::StatusOr<OwnedTensor> Tensor(const std::string& name, TaskThreads* helpers,
+                                     int num_helpers) const;
+  absl::StatusOr<OwnedTensor> Tensor(const std::string& name) const {
+    TaskThreads none(0);
+    return Tensor(name, &none, 0);
+  }
 
  private:
   GgufFile(InputFile file, GgufHeader header)

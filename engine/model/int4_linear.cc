@@ -59,10 +59,9 @@ void Dequantise(const Int4Linear& linear, float* out) {
   }
 }
 
-bool HasZerosOfEight(const Int4Linear& linear) {
-  const uint32_t eights = linear.zeros_below ? 0x77777777u : 0x88888888u;
-  return std::all_of(linear.zeros.begin(), linear.zeros.end(),
-                     [=](uint32_t word) { return word == eights; });
+bool AreEights(std::span<const uint32_t> zeros, bool zeros_below) {
+  const uint32_t eights = zeros_below ? 0x77777777u : 0x88888888u;
+  return std::all_of(zeros.begin(), zeros.end(), [=](uint32_t word) { return word == eights; });
 }
 
 }  // namespace folio

@@ -28,7 +28,8 @@ struct Int4Linear {
 // AutoAWQ. Every product is exact.
 void Dequantise(const Int4Linear& linear, float* out);  // [outputs][inputs]
 
-// Whether every zero is 8, so that all numbers are integers from -8 to 7 times scales.
-bool HasZerosOfEight(const Int4Linear& linear);
+// Whether every zero (Int4Linear::zeros) is 8: then all numbers are integers from -8 to 7 times
+// scales.
+bool AreEights(std::span<const uint32_t> zeros, bool zeros_below);
 
 }  // namespace folio

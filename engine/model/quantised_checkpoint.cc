@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "engine/base/half.h"
 #include "engine/base/status_macros.h"
+#include "engine/model/family.h"
 #include "engine/model/fp8_linear.h"
 #include "engine/model/int4_linear.h"
 #include "engine/model/model_tensors.h"
@@ -47,6 +48,13 @@ std::vector<float> AsFloats(const TensorView& view) {
     if (view.dtype == DType::kBf16) values[i] = Bf16ToFloat(halves[i]);
   }
   return values;
+}
+
+// Whether a matrix is made integers with the others of its layer: all are but routers of experts.
+bool BecomesIntegers(const ModelConfig& config, const std::string& name) {
+  const TensorNames& names = FindFamily(config.architecture)->tensors;
+  return name.starts_with(names.layers) &&
+         (names.router == nullptr || !BaseOf(name).ends_with(names.router));
 }
 
 absl::Status CheckStored(const Checkpoint::Stored& stored, const std::string& name,
@@ -165,6 +173,20 @@ absl::StatusOr<std::vector<int32_t>> QuantisedCheckpoint::GroupOfInputs(const st
   return group;
 }
 
+int64_t QuantisedCheckpoint::ScaleGroup(int64_t inputs) const {
+  return quantization_.group == 0 ? RoundedUp(inputs, 128) * 128 : quantization_.group;
+}
+
+absl::StatusOr<bool> QuantisedCheckpoint::IsIntegersTimesScales(const std::string& base,
+                                                                int64_t inputs) const {
+  FOLIO_ASSIGN_OR_RETURN(const std::vector<uint32_t> zeros, Words(base + ".qzeros"));
+  FOLIO_ASSIGN_OR_RETURN(const std::vector<int32_t> group, GroupOfInputs(base, inputs));
+  const int64_t size = ScaleGroup(inputs);
+  bool neighbours = true;
+  for (int64_t i = 0; i < inputs; ++i) neighbours &= group[i] == i / size;
+  return neighbours && AreEights(zeros, quantization_.zeros_below);
+}
+
 absl::StatusOr<OwnedTensor> QuantisedCheckpoint::ReadInt4(const std::string& base,
                                                           const TensorView& shape) const {
   FOLIO_ASSIGN_OR_RETURN(const std::vector<uint32_t> integers, Words(base + ".qweight"));
@@ -184,19 +206,15 @@ absl::StatusOr<OwnedTensor> QuantisedCheckpoint::ReadInt4(const std::string& bas
   };
   OwnedTensor tensor = OwnedTensor::Like(shape);
   Dequantise(linear, reinterpret_cast<float*>(tensor.data.get()));
-  // A group that is all of a row is as long as any unit of a backend's.
-  const int64_t size =
-      quantization_.group == 0 ? RoundedUp(linear.inputs, 128) * 128 : quantization_.group;
-  bool neighbours = true;
-  for (int64_t i = 0; i < linear.inputs; ++i) neighbours &= group[i] == i / size;
-  if (!neighbours || !HasZerosOfEight(linear)) return tensor;
+  FOLIO_ASSIGN_OR_RETURN(const bool has_scales, IsIntegersTimesScales(base, linear.inputs));
+  if (!has_scales) return tensor;
   // By output, as a row of the tensor is one.
   const int64_t groups = Groups(linear.inputs);
   std::vector<float> of_rows;
   for (int64_t output = 0; output < linear.outputs; ++output) {
     for (int64_t g = 0; g < groups; ++g) of_rows.push_back(scales[g * linear.outputs + output]);
   }
-  tensor.SetScales(std::move(of_rows), static_cast<int>(size));
+  tensor.SetScales(std::move(of_rows), static_cast<int>(ScaleGroup(linear.inputs)));
   return tensor;
 }
 
@@ -245,14 +263,22 @@ absl::StatusOr<OwnedTensor> QuantisedCheckpoint::Tensor(
 
 absl::StatusOr<CheckpointNumbers> QuantisedCheckpoint::CheckAllTensors(
     const ModelConfig& config) const {
+  const bool is_fp8 = quantization_.method == Method::kFp8;
+  const int group = quantization_.group;
   int num_quantised = 0;
   bool fp16_scales = true;
+  bool are_kept = !is_fp8 && (group == 0 || group % 32 == 0);
   for (const TensorSpec& spec : ModelTensors(config)) {
     FOLIO_RETURN_IF_ERROR(CheckParts(spec.name, spec.shape));
-    if (!IsQuantised(spec.name)) continue;
+    if (!IsQuantised(spec.name)) {
+      are_kept &= spec.shape.size() != 2 || !BecomesIntegers(config, spec.name);
+      continue;
+    }
     ++num_quantised;
     const auto scales = checkpoint_.Find(BaseOf(spec.name) + ".scales");
     fp16_scales &= scales.ok() && scales->entry->dtype == "F16";
+    if (!are_kept) continue;
+    FOLIO_ASSIGN_OR_RETURN(are_kept, IsIntegersTimesScales(BaseOf(spec.name), spec.shape[1]));
   }
   if (num_quantised == 0) {
     return absl::InvalidArgumentError(
@@ -260,17 +286,15 @@ absl::StatusOr<CheckpointNumbers> QuantisedCheckpoint::CheckAllTensors(
         "take it out");
   }
   CheckpointNumbers numbers;
-  if (quantization_.method == Method::kFp8) {
+  if (is_fp8) {
     numbers.nearest = {Codec::kInt8, 128};
     numbers.name = absl::StrCat("fp8 (", num_quantised, " matrices)");
     return numbers;
   }
-  const int group = quantization_.group;
-  const bool fits = group == 0 || group % 32 == 0;
   const char* const method = quantization_.method == Method::kGptq ? "GPTQ" : "AWQ";
   numbers.name = absl::StrCat(method, " int4 (", num_quantised, " matrices)");
   numbers.nearest = {Codec::kInt4, 32};
-  if (!quantization_.symmetric || !fits) return numbers;
+  if (!are_kept) return numbers;
   for (const int size : {64, 128}) {
     if (group % size == 0) numbers.nearest.group = size;
   }

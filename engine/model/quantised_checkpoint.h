@@ -43,6 +43,13 @@ class QuantisedCheckpoint final : public WeightSource {
   absl::StatusOr<std::vector<float>> Floats(const std::string& name) const;
   // Errors: INVALID_ARGUMENT for a group that there is not.
   absl::StatusOr<std::vector<int32_t>> GroupOfInputs(const std::string& base, int64_t inputs) const;
+  // Inputs next to each other that share a scale; one that is all of a row is as long as any unit
+  // of a backend's.
+  int64_t ScaleGroup(int64_t inputs) const;
+  // Whether a matrix of GPTQ or AWQ is integers from -8 to 7 times scales of such groups. What the
+  // config says of that ("sym", "desc_act", "zero_point") is not asked: files say it and are not
+  // so.
+  absl::StatusOr<bool> IsIntegersTimesScales(const std::string& base, int64_t inputs) const;
 
   const Checkpoint checkpoint_;
   const QuantizationConfig quantization_;

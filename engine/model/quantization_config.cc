@@ -45,17 +45,12 @@ absl::Status ReadGptq(const Json& json, QuantizationConfig* config) {
     return Unknown("checkpoint_format", format, "gptq and gptq_v2");
   }
   config->zeros_below = format == "gptq";
-  FOLIO_ASSIGN_OR_RETURN(const bool symmetric, OptionalBool(json, "sym"));
-  FOLIO_ASSIGN_OR_RETURN(const bool by_activation, OptionalBool(json, "desc_act"));
-  config->symmetric = symmetric && !by_activation;
   return absl::OkStatus();
 }
 
 absl::Status ReadAwq(const Json& json, QuantizationConfig* config) {
   config->method = Method::kAwq;
   FOLIO_RETURN_IF_ERROR(ReadIntegers(json, config));
-  FOLIO_ASSIGN_OR_RETURN(const bool zeros, OptionalBool(json, "zero_point", true));
-  config->symmetric = !zeros;
   return CheckText(json, "version", "gemm");
 }
 

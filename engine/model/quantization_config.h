@@ -16,8 +16,6 @@ struct QuantizationConfig {
   int group = 0;
   // GPTQ: zeros are kept one lower than they are.
   bool zeros_below = false;
-  // All zeros are 8, and groups are neighbours: the numbers are integers from -8 to 7 times scales.
-  bool symmetric = false;
   // fp8: rows and columns of a block that shares a scale; 0: one scale for the matrix, or for each
   // row.
   int block_rows = 0;

@@ -15,6 +15,7 @@
 #include "engine/base/status_macros.h"
 #include "engine/runtime/admission.h"
 #include "engine/runtime/engine_impl.h"
+#include "engine/runtime/shared_prompts.h"
 #include "engine/runtime/shortage.h"
 
 namespace folio {
@@ -89,8 +90,12 @@ absl::StatusOr<EngineImpl::Checked> EngineImpl::Check(GenerateSpec* spec) const 
   checked.total_tokens =
       NumKeptTokens(plan.truncation, checked.prompt_tokens, max_new_tokens) + max_new_tokens;
   checked.shared_tokens = plan.truncation.enabled() ? 0 : document_tokens;
+  bool has_cache = checked.shared_tokens > 0 && HasCache(*checked.document, spec->attention);
+  if (spec->first_answer != 0 && SharesPrompt(*spec)) {
+    checked.shared_tokens = checked.total_tokens - max_new_tokens - 1;
+    has_cache = true;
+  }
   checked.needed_bytes = BytesNeeded(spec->attention, checked.total_tokens, checked.shared_tokens);
-  const bool has_cache = checked.shared_tokens > 0 && HasCache(*checked.document, spec->attention);
   checked.prefill_tokens =
       checked.total_tokens - max_new_tokens - (has_cache ? checked.shared_tokens : 0);
   return checked;

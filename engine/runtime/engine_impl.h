@@ -140,7 +140,7 @@ class EngineImpl final : public Engine {
     std::optional<DocumentInfo> document;
     int64_t prompt_tokens = 0;  // with the document
     int64_t total_tokens = 0;   // with the longest answer, after truncation
-    int64_t shared_tokens = 0;  // whose cache is the document's
+    int64_t shared_tokens = 0;  // whose cache is the document's, or made for the first answer
     int64_t prefill_tokens = 0;
     int64_t needed_bytes = 0;  // of the budget, beside the document
   };

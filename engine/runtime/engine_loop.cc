@@ -57,6 +57,7 @@ void EngineLoop::Forget(Generation* generation) {
     requests->remove(generation);
   }
   by_sequence_.erase(&generation->sequence);
+  if (generation->shared_prompt != nullptr) prompts_.Leave(generation);
   if (generation->rendition != nullptr) documents_.ReleaseUser(generation->rendition);
   requests_.erase(generation->sequence.id);
 }
@@ -125,7 +126,10 @@ absl::Status EngineLoop::CheckDeadline(const Generation& generation, SteadyTime 
 void EngineLoop::SendProgress() {
   int position = 0;
   for (Generation* generation : waiting_) {
-    if (generation->rendition != nullptr && generation->rendition->admitted) {
+    const SharedPrompt* const prompt = generation->shared_prompt;
+    if (prompt != nullptr && prompt->admitted) {
+      generation->SendPrefill(generation->sequence.num_prompt, prompt->sequence.num_in_kv);
+    } else if (generation->rendition != nullptr && generation->rendition->admitted) {
       generation->SendPrefill(generation->sequence.num_prompt,
                               generation->rendition->sequence.num_in_kv);
     } else {
@@ -153,20 +157,27 @@ void EngineLoop::OnDeviceFailure(const absl::Status& status) {
   if (options_.on_device_failure) options_.on_device_failure(status);
 }
 
-void EngineLoop::FailSequence(const Sequence* sequence, const absl::Status& status) {
-  Rendition* rendition = documents_.RenditionOf(sequence);
-  if (rendition == nullptr) {
-    Cancel(sequence->id, status);
-    return;
-  }
-  const auto reads = [rendition](const auto& entry) {
-    return entry.second->rendition == rendition;
-  };
-  // The last user takes a rendition that is not the upload's own with it.
+template <typename Cache>
+void EngineLoop::FailReaders(Cache* Generation::*cache, const Cache* of,
+                             const absl::Status& status) {
   for (auto it = requests_.begin(); it != requests_.end();) {
     const auto at = it++;
-    if (reads(*at)) Cancel(at->first, status);
+    if ((*at->second).*cache == of) Cancel(at->first, status);
   }
+}
+
+void EngineLoop::FailPart(RequestId id, const Sequence* sequence, const absl::Status& status) {
+  if (id != 0) {
+    Cancel(id, status);
+    return;
+  }
+  if (const SharedPrompt* prompt = prompts_.PromptOf(sequence)) {
+    return FailReaders(&Generation::shared_prompt, prompt, status);
+  }
+  Rendition* rendition = documents_.RenditionOf(sequence);
+  if (rendition == nullptr) return;
+  // The last user takes a rendition that is not the upload's own with it.
+  FailReaders(&Generation::rendition, rendition, status);
   rendition = documents_.RenditionOf(sequence);
   if (rendition != nullptr) documents_.FailRendition(rendition, status);
 }
@@ -183,10 +194,10 @@ bool EngineLoop::RunStep() {
   const std::vector<ScheduledTokens>& step = scheduler_.NextStep();
   const bool failures = !scheduler_.failures().empty();
   for (const Scheduler::Failure& failure : scheduler_.failures()) {
-    FailSequence(failure.sequence, StatusOf([&failure] {
-                   return ShortForNow(absl::StrCat("no memory for the next tokens: ",
-                                                   failure.status.message(), "; try again later"));
-                 }));
+    FailPart(failure.sequence->id, failure.sequence, StatusOf([&failure] {
+               return ShortForNow(absl::StrCat("no memory for the next tokens: ",
+                                               failure.status.message(), "; try again later"));
+             }));
   }
   if (step.empty()) return started_.empty() ? failures : FinishStep();
   const auto begin = std::chrono::steady_clock::now();
@@ -260,7 +271,7 @@ bool EngineLoop::StartStep(const std::vector<ScheduledTokens>& step) {
     Commit(step);
   } else {
     store_->EndStep();
-    for (const ScheduledTokens& part : step) FailSequence(part.sequence, started);
+    for (const ScheduledTokens& part : step) FailPart(part.sequence->id, part.sequence, started);
   }
   return started.ok();
 }
@@ -302,11 +313,7 @@ bool EngineLoop::FinishStep() {
 
 void EngineLoop::FailStep(const StartedStep& step, const absl::Status& status) {
   for (size_t n = 0; n < step.parts.size(); ++n) {
-    if (step.ids[n] == 0) {
-      FailSequence(step.parts[n].sequence, status);
-    } else {
-      Cancel(step.ids[n], status);
-    }
+    FailPart(step.ids[n], step.parts[n].sequence, status);
   }
 }
 

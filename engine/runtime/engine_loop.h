@@ -14,6 +14,7 @@
 #include "engine/runtime/model_runner.h"
 #include "engine/runtime/restore_choice.h"
 #include "engine/runtime/scoring_table.h"
+#include "engine/runtime/shared_prompts.h"
 #include "engine/runtime/slow_step_watch.h"
 #include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -67,6 +68,7 @@ class EngineLoop {
             },
             [this](int64_t bytes) { return documents_.EvictFor(bytes); }),
         documents_(options.model, &scheduler_, store, directory, &accounts_, keeper),
+        prompts_(&scheduler_, &accounts_),
         scorings_(options.model, &scheduler_, store, &documents_),
         slow_steps_(options.slow_step_seconds, options.on_slow_step) {}
 
@@ -132,13 +134,13 @@ class EngineLoop {
   // A step that was started. Sequences of its requests may be gone when it is finished.
   struct StartedStep {
     std::vector<ScheduledTokens> parts;
-    std::vector<RequestId> ids;  // of the parts; 0: a document's
+    std::vector<RequestId> ids;  // of the parts; 0: a document's, or a shared prompt's
     int64_t num_tokens = 0;
     int64_t num_requests = 0;
   };
   enum class Admission {
     kAdmitted,
-    kNotYet,        // its document is on the way
+    kNotYet,        // what it reads is on the way: its document, a shared prompt
     kNoPlace,       // in the batch
     kBoundReached,  // of its tenant
     kKeptForOthers,
@@ -148,13 +150,17 @@ class EngineLoop {
   // One look at all that wait.
   struct Look {
     SteadyTime now;
-    bool rendition_pending = false;
+    bool cache_pending = false;  // that some of them read
     // What those wait for that are not tried any more.
     std::optional<Generation::Wait> all_wait;
   };
 
   // What a generation reads of its document, and what it asks; false if the document is gone.
   bool Prepare(Generation* generation);
+  // So many tokens of its prompt were there.
+  void SetCached(Generation* generation, int64_t tokens);
+  // Tokens of its prompt that are computed for it.
+  static int64_t PromptLeft(const Generation& generation);
   // Prepares it, and it waits from now on. If its document is gone it fails.
   void Begin(Generation* generation);
   void ExpireDeadlines();
@@ -175,34 +181,47 @@ class EngineLoop {
   void AdmitWaiting();
   Admission TryAdmit(Generation* generation);
   Admission TryAdmitRequest(Generation* generation);
+  // Once there is room for the prompt that a request shares, and one of its answers: these free it.
+  Admission TryAdmitPrompt(Generation* generation, int64_t needed);
   // In the place of one request of a tenant that has several, if this one's tenant has none. That
   // one goes on where it was when a place is free again, before all that wait.
   Admission TryAdmitInstead(Generation* generation);
   // False if one was ended: then others have what it held.
   bool LookAtWaiting();
   void TakePlace(Generation* generation, Look* look);
+  void AwaitCache(Generation* generation, Look* look);
   void AwaitMemory(Generation* generation, Look* look);
   // AwaitMemory, or somebody has to go: returns false then.
   bool AwaitMemoryOrEnd(Generation* generation, Look* look);
   // AwaitTurn, or it ends where only documents of its tenant keep it from running: false then.
   bool AwaitTenant(Generation* generation, Look* look);
-  // What a request that waits has to reserve next: for the rendition that it waits for, or itself.
+  // Nothing frees memory but a prompt that requests share and that does not leave enough for any of
+  // them: other prompts are computed later, then this request computes its own. False: there is
+  // none.
+  bool LetGoOfPrompts(Generation* generation, const TenantShare* tenant);
+  // What a request that waits has to reserve next: for the rendition that it waits for, or itself,
+  // with the prompt that it waits for.
   int64_t BytesLacking(const Generation& generation) const;
   // Of a request that does not fit though no other one runs.
   absl::Status WhyNoRoom(const Generation& generation) const;
   // Whether the memory of requests that are held back is what it lacks.
   bool MayRoomBeMadeFor(const Generation& generation) const;
-  // Frees memory when it ends: a request, a scored stream, a rendition that somebody waits for.
+  // Frees memory when it ends: a request, a scored stream, a rendition or prompt that somebody
+  // waits for.
   bool SomethingRuns() const;
+  // Of those that wait: what one of them reads is being computed, or read from disk.
+  bool HasPendingCache() const;
   // What was computed from pages that are lost in the step is computed again from its tokens:
   // documents, and requests that have no token yet. Others that have read them end.
   void RepairLost(const std::vector<ScheduledTokens>& step);
   void RepairRendition(Rendition* rendition);
+  void RepairPrompt(SharedPrompt* prompt);
   // A request computes its prompt again, or ends.
   void RepairRequest(RequestId id);
   // It waits again, and holds nothing of the cache.
   void BeginAgain(Generation* generation);
   void LetGoOfRendition(Generation* generation);
+  void LetGoOfPrompt(Generation* generation);
   // Starts a step and commits it; false if that has thrown, which fails the sequences of the step.
   bool StartStep(const std::vector<ScheduledTokens>& step);
   // Advances the sequences of a step that was started, and keeps a place for the tokens it draws.
@@ -229,8 +248,11 @@ class EngineLoop {
   void Restore(Rendition* rendition, const Generation& question);
   void SendProgress();
   void OnDeviceFailure(const absl::Status& status);
-  // A sequence got no memory for its next tokens: it fails alone, with those that wait for it.
-  void FailSequence(const Sequence* sequence, const absl::Status& status);
+  // A part of a step got no memory: its sequence fails alone, with those that wait for it.
+  void FailPart(RequestId id, const Sequence* sequence, const absl::Status& status);
+  // Fails requests that read the cache of a document, or of a prompt.
+  template <typename Cache>
+  void FailReaders(Cache* Generation::*cache, const Cache* of, const absl::Status& status);
   // Frees a request that has sent its last event.
   void Forget(Generation* generation);
 
@@ -241,6 +263,7 @@ class EngineLoop {
   StepRunner* const runner_;
   Scheduler scheduler_;
   DocumentTable documents_;
+  SharedPrompts prompts_;
   ScoringTable scorings_;
   SlowStepWatch slow_steps_;
   Counters counters_;

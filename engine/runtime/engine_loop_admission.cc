@@ -38,9 +38,14 @@ void EngineLoop::Begin(Generation* generation) {
     generation->Fail(documents_.WhyGone(*generation->spec.document));
     return Forget(generation);
   }
-  generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
   by_sequence_[&generation->sequence] = generation;
   counters_.cached_tokens += generation->cached_tokens;
+  prompts_.Join(generation);
+  generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
+}
+
+void EngineLoop::SetCached(Generation* generation, int64_t tokens) {
+  counters_.cached_tokens += tokens - std::exchange(generation->cached_tokens, tokens);
 }
 
 void EngineLoop::OnLoaded(const DocumentHandle& handle,
@@ -69,8 +74,7 @@ void EngineLoop::OnRestored(Rendition* rendition,
   if (filled.ok()) restores_.NoteRead(filled->num_bytes, filled->seconds);
   for (Generation* generation : waiting_) {
     if (generation->rendition != rendition || !filled.ok()) continue;
-    generation->cached_tokens = rendition->restoring_tokens;
-    counters_.cached_tokens += generation->cached_tokens;
+    SetCached(generation, rendition->restoring_tokens);
   }
   documents_.NoteRestored(rendition, filled.status());
 }
@@ -113,11 +117,15 @@ bool EngineLoop::Prepare(Generation* generation) {
   return true;
 }
 
+int64_t EngineLoop::PromptLeft(const Generation& generation) {
+  const SharedPrompt* const prompt = generation.shared_prompt;
+  const bool finds_it = prompt != nullptr && prompt->IsFoundBy(generation);
+  return finds_it ? 1 : generation.sequence.num_prompt - generation.cached_tokens;
+}
+
 int64_t EngineLoop::waiting_prefill_tokens() const {
   int64_t tokens = 0;
-  for (const Generation* generation : waiting_) {
-    tokens += generation->sequence.num_prompt - generation->cached_tokens;
-  }
+  for (const Generation* generation : waiting_) tokens += PromptLeft(*generation);
   return tokens;
 }
 
@@ -128,18 +136,31 @@ void EngineLoop::AdmitReturning() {
   }
 }
 
-bool EngineLoop::SomethingRuns() const {
-  const auto pending = [](const Generation* generation) {
-    return generation->rendition != nullptr && generation->rendition->admitted &&
-           !generation->rendition->complete();
+bool EngineLoop::HasPendingCache() const {
+  const auto pends = [](const auto* cache) {
+    return cache != nullptr && cache->admitted && !cache->complete();
   };
+  return std::any_of(waiting_.begin(), waiting_.end(), [&](const Generation* generation) {
+    return pends(generation->rendition) || pends(generation->shared_prompt);
+  });
+}
+
+bool EngineLoop::SomethingRuns() const {
   return !running_.empty() || !held_back_.empty() || !returning_.empty() || !scorings_.empty() ||
-         documents_.moves_something() || std::any_of(waiting_.begin(), waiting_.end(), pending);
+         documents_.moves_something() || HasPendingCache();
 }
 
 void EngineLoop::AdmitDocuments() {
-  if (documents_.short_of_room()) documents_.MakeRoom(SomethingRuns());
+  if (documents_.short_of_room()) documents_.MakeRoom(SomethingRuns() || prompts_.hold_memory());
   if (!documents_.short_of_room()) times_uploads_passed_ = 0;
+}
+
+EngineLoop::Admission EngineLoop::TryAdmitPrompt(Generation* generation, int64_t needed) {
+  if (!documents_.EvictFor(needed)) return Admission::kNoMemory;
+  SharedPrompt* const prompt = generation->shared_prompt;
+  prompt->admitted = scheduler_.Admit(&prompt->sequence);
+  if (prompt->admitted && prompt->payer == 0) prompt->payer = generation->sequence.id;
+  return prompt->admitted ? Admission::kNotYet : Admission::kNoMemory;
 }
 
 EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
@@ -153,6 +174,10 @@ EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
     Restore(rendition, *generation);
     return Admission::kNotYet;
   }
+  const SharedPrompt* const prompt = generation->shared_prompt;
+  const bool awaits_prompt = prompt != nullptr && !prompt->complete();
+  if (prompt != nullptr) generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
+  if (awaits_prompt && prompt->admitted) return Admission::kNotYet;
   const int64_t needed = BytesLacking(*generation);
   if (!share.MayAdmit() || !share.MayReserve(needed)) return Admission::kBoundReached;
   if (num_running() >= options_.max_running_requests) return Admission::kNoPlace;
@@ -161,6 +186,7 @@ EngineLoop::Admission EngineLoop::TryAdmitRequest(Generation* generation) {
   if (!FairShare::LeavesRoom(share, needed, free_bytes, capacity)) {
     return Admission::kKeptForOthers;
   }
+  if (awaits_prompt) return TryAdmitPrompt(generation, needed);
   generation->PrepareDraws(options_.vocab_size);
   return scheduler_.Admit(&generation->sequence) ? Admission::kAdmitted : Admission::kNoMemory;
 }
@@ -173,9 +199,14 @@ EngineLoop::Admission EngineLoop::TryAdmit(Generation* generation) {
 }
 
 int64_t EngineLoop::BytesLacking(const Generation& generation) const {
-  const Rendition* rendition = generation.rendition;
-  const bool of_rendition = rendition != nullptr && !rendition->complete();
-  return scheduler_.BytesNeeded(of_rendition ? rendition->sequence : generation.sequence);
+  const Rendition* const rendition = generation.rendition;
+  if (rendition != nullptr && !rendition->complete()) {
+    return scheduler_.BytesNeeded(rendition->sequence);
+  }
+  const SharedPrompt* const prompt = generation.shared_prompt;
+  const int64_t own = scheduler_.BytesNeeded(generation.sequence);
+  return prompt == nullptr || prompt->admitted ? own
+                                               : own + scheduler_.BytesNeeded(prompt->sequence);
 }
 
 bool EngineLoop::MayRoomBeMadeFor(const Generation& generation) const {
@@ -204,6 +235,7 @@ void EngineLoop::AdmitRequests() {
   AdmitReturning();
   AdmitDocuments();
   AdmitWaiting();
+  if (!SomethingRuns()) AdmitDocuments();  // shared prompts may have let go of memory
 }
 
 EngineLoop::Admission EngineLoop::TryAdmitInstead(Generation* generation) {
@@ -220,10 +252,19 @@ EngineLoop::Admission EngineLoop::TryAdmitInstead(Generation* generation) {
   return admission;
 }
 
+bool EngineLoop::LetGoOfPrompts(Generation* generation, const TenantShare* tenant) {
+  if (prompts_.LetGo(generation->shared_prompt, tenant)) return true;
+  if (generation->shared_prompt == nullptr) return false;
+  prompts_.LetGo(nullptr, tenant);
+  LetGoOfPrompt(generation);
+  return true;
+}
+
 bool EngineLoop::AwaitTenant(Generation* generation, Look* look) {
   generation->Await(Generation::Wait::kTurn, look->now);
   const TenantShare& share = generation->claim().share();
-  if (share.admitted > 0 || look->rendition_pending) return true;
+  if (share.admitted > 0 || look->cache_pending) return true;
+  if (LetGoOfPrompts(generation, &share)) return false;
   generation->Fail(StatusOf([&] {
     return NoRoomForTenant({.who = "the request",
                             .needed_bytes = BytesLacking(*generation),
@@ -251,14 +292,22 @@ bool EngineLoop::AwaitMemoryOrEnd(Generation* generation, Look* look) {
     return false;
   }
   // Those will free memory when they end; what fits may go first, a few times.
-  if (!running_.empty() || !held_back_.empty() || look->rendition_pending ||
+  if (!running_.empty() || !held_back_.empty() || look->cache_pending ||
       documents_.moves_something()) {
     AwaitMemory(generation, look);
     return true;
   }
+  if (LetGoOfPrompts(generation, nullptr)) return false;
   generation->Fail(WhyNoRoom(*generation));
   Forget(generation);
   return false;
+}
+
+void EngineLoop::AwaitCache(Generation* generation, Look* look) {
+  const SharedPrompt* const prompt = generation->shared_prompt;
+  const bool is_prompt = prompt != nullptr && prompt->admitted;
+  generation->Await(is_prompt ? Generation::Wait::kPrompt : Generation::Wait::kDocument, look->now);
+  look->cache_pending = true;
 }
 
 void EngineLoop::TakePlace(Generation* generation, Look* look) {
@@ -269,13 +318,17 @@ void EngineLoop::TakePlace(Generation* generation, Look* look) {
     AwaitMemory(*it, look);
   }
   Move(generation, &waiting_, &running_);
+  const SharedPrompt* const prompt = generation->shared_prompt;
+  if (prompt != nullptr && prompt->IsFoundBy(*generation)) {
+    SetCached(generation, prompt->sequence.num_known);
+  }
   ++generation->claim().share().admitted;
   generation->Admit();
   if (documents_.short_of_room()) ++times_uploads_passed_;
 }
 
 bool EngineLoop::LookAtWaiting() {
-  Look look{std::chrono::steady_clock::now(), false, {}};
+  Look look{std::chrono::steady_clock::now(), HasPendingCache(), {}};
   FindLate(look.now);
   scheduler_.shares().TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
@@ -294,8 +347,7 @@ bool EngineLoop::LookAtWaiting() {
         TakePlace(generation, &look);
         break;
       case Admission::kNotYet:
-        generation->Await(Generation::Wait::kDocument, look.now);
-        look.rendition_pending = true;
+        AwaitCache(generation, &look);
         break;
       case Admission::kNoPlace:
         look.all_wait = Generation::Wait::kTurn;

@@ -37,6 +37,12 @@ void EngineLoop::FindLate(SteadyTime now) {
 
 LoadItem EngineLoop::Describe(const Generation& generation) const {
   LoadItem item = scheduler_.Describe(generation.sequence);
+  const SharedPrompt* const prompt = generation.shared_prompt;
+  // What of a prompt is computed apart is an item of its own, once it is begun.
+  if (!generation.admitted && prompt != nullptr &&
+      (prompt->admitted || prompt->IsFoundBy(generation))) {
+    item.prompt_tokens = 1;
+  }
   item.answer_tokens = AnswerLeft(generation);
   item.runs = generation.admitted && !generation.sequence.paused;
   // One that gave its place away keeps its cache, and comes first.

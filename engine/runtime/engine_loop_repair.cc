@@ -11,6 +11,7 @@ void EngineLoop::RepairLost(const std::vector<ScheduledTokens>& step) {
   if (!store_->has_lost_pages()) return;
   const absl::Status failed = CatchErrors([&] {
     std::vector<RequestId> requests;
+    std::vector<const Sequence*> prompts;  // any: those that are lost are repaired
     std::vector<Rendition*> renditions;
     const auto add = [&](Rendition* rendition) {
       if (rendition == nullptr || !store_->HasLostPages(rendition->sequence.kv)) return;
@@ -20,11 +21,17 @@ void EngineLoop::RepairLost(const std::vector<ScheduledTokens>& step) {
     for (const ScheduledTokens& part : step) {
       if (!store_->HasLostPages(part.sequence->kv)) continue;
       add(documents_.RenditionOf(part.sequence));
-      const auto request = by_sequence_.find(part.sequence);
-      if (request != by_sequence_.end()) add(request->second->rendition);
+      for (const auto& [id, generation] : requests_) {
+        const SharedPrompt* const prompt = generation->shared_prompt;
+        const Sequence* const shared = prompt == nullptr ? nullptr : &prompt->sequence;
+        if (&generation->sequence != part.sequence && shared != part.sequence) continue;
+        add(generation->rendition);
+        prompts.push_back(shared);
+      }
       if (part.sequence->id != 0) requests.push_back(part.sequence->id);
     }
     for (Rendition* rendition : renditions) RepairRendition(rendition);
+    for (const Sequence* sequence : prompts) RepairPrompt(prompts_.PromptOf(sequence));
     for (const RequestId id : requests) RepairRequest(id);
   });
   if (!failed.ok()) FailAll(failed);
@@ -52,6 +59,29 @@ void EngineLoop::RepairRendition(Rendition* rendition) {
   }
 }
 
+void EngineLoop::RepairPrompt(SharedPrompt* prompt) {
+  if (prompt == nullptr || !store_->HasLostPages(prompt->sequence.kv)) return;
+  std::vector<Generation*> again;
+  std::vector<RequestId> others;
+  for (const auto& [id, generation] : requests_) {
+    if (generation->shared_prompt != prompt) continue;
+    if (generation->MayBeginAgain()) {
+      again.push_back(generation.get());
+    } else {
+      others.push_back(id);
+    }
+  }
+  for (Generation* generation : again) {
+    BeginAgain(generation);
+    LetGoOfPrompt(generation);
+  }
+  for (const RequestId id : others) Cancel(id, LostPagesError());
+  for (Generation* generation : again) {
+    const absl::Status joined = CatchErrors([&] { prompts_.Join(generation); });
+    if (!joined.ok()) Cancel(generation->sequence.id, joined);
+  }
+}
+
 void EngineLoop::RepairRequest(RequestId id) {
   const auto it = requests_.find(id);
   Generation* const generation = it == requests_.end() ? nullptr : it->second.get();
@@ -69,8 +99,17 @@ void EngineLoop::BeginAgain(Generation* generation) {
   generation->BeginAgain();
 }
 
+// It computes its own, or joins another one.
+void EngineLoop::LetGoOfPrompt(Generation* generation) {
+  const bool was_found = generation->cached_tokens == generation->shared_prompt->sequence.num_known;
+  prompts_.Leave(generation);
+  const Sequence* const document = generation->sequence.prefix;
+  if (was_found) SetCached(generation, document == nullptr ? 0 : document->num_in_kv);
+}
+
 void EngineLoop::LetGoOfRendition(Generation* generation) {
   BeginAgain(generation);
+  if (generation->shared_prompt != nullptr) prompts_.Leave(generation);
   by_sequence_.erase(&generation->sequence);
   counters_.cached_tokens -= std::exchange(generation->cached_tokens, 0);
   generation->sequence.prefix = nullptr;

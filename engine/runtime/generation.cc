@@ -6,6 +6,7 @@
 #include "engine/attention/visible_keys.h"
 #include "engine/runtime/document_table.h"
 #include "engine/runtime/memory_receipt.h"
+#include "engine/runtime/shared_prompts.h"
 
 namespace folio {
 namespace {
@@ -42,7 +43,9 @@ Generation::Generation(GenerateSpec request, std::shared_ptr<EventSink> sink,
 }
 
 Phase Generation::phase() const {
-  if (!admitted) return Phase::kQueued;
+  if (!admitted) {
+    return shared_prompt != nullptr && shared_prompt->admitted ? Phase::kPrefill : Phase::kQueued;
+  }
   return sequence.decoding() ? Phase::kDecode : Phase::kPrefill;
 }
 
@@ -57,6 +60,9 @@ void Generation::Await(Wait what, SteadyTime now) {
       break;
     case Wait::kDocument:
       scheduling_.document_seconds += waited;
+      break;
+    case Wait::kPrompt:
+      prompt_seconds_ += waited;
       break;
   }
 }
@@ -202,8 +208,8 @@ void Generation::Complete(FinishReason reason, std::optional<int32_t> stop_token
   done.stop_token = stop_token;
   done.stop_string = std::move(stop_string);
   done.usage = {sequence.num_prompt, cached_tokens, num_generated_};
-  done.timings.queue_seconds = Seconds(submitted_, admitted_);
-  done.timings.prefill_seconds = Seconds(admitted_, first_token_);
+  done.timings.queue_seconds = Seconds(submitted_, admitted_) - prompt_seconds_;
+  done.timings.prefill_seconds = Seconds(admitted_, first_token_) + prompt_seconds_;
   done.timings.time_to_first_token_seconds = Seconds(submitted_, first_token_);
   done.timings.decode_seconds = Seconds(first_token_, now);
   done.scheduling = scheduling_;

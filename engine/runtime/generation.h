@@ -23,6 +23,7 @@
 namespace folio {
 
 struct Rendition;
+struct SharedPrompt;
 
 // Everything one running request needs beside its Sequence: turns logits into tokens, text and
 // events, and keeps its clock. Engine thread only.
@@ -34,8 +35,8 @@ class Generation {
 
   // What draws need beside logits; its document is known. To be called before Admit.
   void PrepareDraws(int vocab_size);
-  // From now on it waits for this.
-  enum class Wait : uint8_t { kTurn, kMemory, kDocument };
+  // From now on it waits for this. A prompt that it shares is its own prefill, and no queue.
+  enum class Wait : uint8_t { kTurn, kMemory, kDocument, kPrompt };
   void Await(Wait what, SteadyTime now);
   Wait awaited() const { return awaited_; }
   // The request runs from now on.
@@ -93,6 +94,7 @@ class Generation {
   // The parts that loop and scheduler work with.
   Sequence sequence;
   Rendition* rendition = nullptr;
+  SharedPrompt* shared_prompt = nullptr;
   int64_t cached_tokens = 0;
   // Its document is being read from disk; nothing else is known of it.
   bool awaits_document = false;
@@ -136,6 +138,7 @@ class Generation {
   SteadyTime first_token_ = submitted_;
   SteadyTime awaits_since_ = submitted_;
   Wait awaited_ = Wait::kTurn;
+  double prompt_seconds_ = 0;  // that it has waited for a shared prompt
   Scheduling scheduling_;
   int64_t step_requests_ = 0;
   int64_t step_tokens_ = 0;

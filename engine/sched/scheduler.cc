@@ -29,7 +29,7 @@ int64_t MostWithin(const Sequence& sequence, int64_t num_tokens, int64_t chunk_t
 }  // namespace
 
 int64_t Scheduler::BytesNeeded(const Sequence& sequence) const {
-  const int64_t shared = sequence.prefix != nullptr ? sequence.prefix->num_in_kv : 0;
+  const int64_t shared = sequence.prefix != nullptr ? sequence.prefix->num_known : 0;
   return store_->BytesNeeded(sequence.plan, sequence.max_tokens, options_.step_tokens, shared);
 }
 

@@ -58,7 +58,7 @@ class Scheduler {
   // Its claim ages from now on.
   void Join(Sequence* sequence) { shares_.Join(&sequence->claim); }
 
-  // Bytes a sequence must reserve before it runs.
+  // Bytes a sequence must reserve before it runs, once its prefix is complete.
   int64_t BytesNeeded(const Sequence& sequence) const;
 
   // Reserves memory, forks the prefix's cache and lets the sequence run; false if memory is short.

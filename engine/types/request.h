@@ -91,6 +91,10 @@ struct GenerateSpec {
   // The prompt, or the question that follows the document. BOS is included by the caller for a
   // prompt.
   std::vector<int32_t> tokens;
+  // Of several answers to one prompt, which is computed once for all that differ in sampling alone:
+  // how many there are, and the first of them; 0: it is the first.
+  int num_answers = 1;
+  RequestId first_answer = 0;
   AttentionSpec attention;
   SamplingParams sampling;
   StopParams stop;

@@ -142,6 +142,37 @@ TEST_F(EngineTiers, ADamagedDocumentIsComputedAgainForAQuestionThatHasNoTokenYet
   EXPECT_EQ(other->completed()->usage.cached_tokens, kDocumentTokens);
 }
 
+// The pages of a prompt that several answers share are damaged before they have a token.
+TEST_F(EngineTiers, ADamagedSharedPromptIsComputedAgainForThoseThatHaveNoTokenYet) {
+  GenerateSpec spec = Question(std::nullopt);
+  spec.tokens = TokensOf(7, 1500);  // more than the memory
+  const std::string alone = Ask(spec)->text();
+  spec.num_answers = 3;
+  std::vector<std::shared_ptr<Recorder>> answers;
+  std::vector<std::shared_ptr<AtToken>> sinks;
+  for (int n = 0; n < 3; ++n) {
+    answers.push_back(std::make_shared<Recorder>());
+    sinks.push_back(
+        std::make_shared<AtToken>(answers.back(), 1200, n == 0 ? 1 : 0, [this] { DamageFiles(); }));
+    const auto id = engine_->Submit(spec, sinks.back());
+    ASSERT_TRUE(id.ok()) << id.status();
+    if (n == 0) spec.first_answer = *id;
+  }
+  for (const auto& answer : answers) {
+    answer->WaitForEnd();
+    ASSERT_TRUE(answer->completed().has_value()) << answer->status();
+    EXPECT_EQ(answer->text(), alone);
+    EXPECT_EQ(answer->completed()->scheduling.times_restarted, 1);
+  }
+  EXPECT_EQ(sinks[0]->times, 1);
+  EXPECT_EQ(answers[0]->completed()->usage.cached_tokens +
+                answers[1]->completed()->usage.cached_tokens +
+                answers[2]->completed()->usage.cached_tokens,
+            2 * 1499);
+  while (engine_->Stats().home_used_bytes > 0) std::this_thread::yield();
+  EXPECT_EQ(engine_->Stats().kv_reserved_bytes, 0);
+}
+
 // Its first tokens are with the client already.
 TEST_F(EngineTiers, ADamagedDocumentEndsAnAnswerThatHasBegunAndStays) {
   const DocumentHandle document = Upload("book", 3);

@@ -1,6 +1,8 @@
 #include "engine/model/gguf_file.h"
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "engine/model/gguf_blocks.h"
 #include "engine/model/safetensors_file.h"
@@ -192,14 +194,18 @@ TEST(GgufFile, NamesThePathAndReadsPieceByPiece) {
   dir.Write("good.gguf", bytes);
   const auto file = GgufFile::Open(dir.Path("good.gguf"));
   ASSERT_TRUE(file.ok()) << file.status();
-  const auto tensor = file->Tensor("many");
-  ASSERT_TRUE(tensor.ok()) << tensor.status();
-  const auto* values = static_cast<const float*>(tensor->view.data);
   float other;
   std::memset(&other, 1, sizeof(other));
-  EXPECT_EQ(values[0], other);
-  EXPECT_EQ(values[kNumbers - 2], other);
-  EXPECT_EQ(values[kNumbers - 1], last);
+  TaskThreads helpers(2);
+  for (const int num_helpers : {0, 2}) {
+    const auto tensor = file->Tensor("many", &helpers, num_helpers);
+    ASSERT_TRUE(tensor.ok()) << tensor.status();
+    const auto* values = static_cast<const float*>(tensor->view.data);
+    EXPECT_EQ(std::count(values, values + kNumbers, other), kNumbers - 1);
+    EXPECT_EQ(values[kNumbers - 1], last);
+  }
+  std::filesystem::resize_file(dir.Path("good.gguf"), bytes.size() - 1);
+  EXPECT_TRUE(absl::IsDataLoss(file->Tensor("many", &helpers, 2).status()));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "engine/model/fp8_linear.h"
+#include "engine/model/safetensors_writer.h"
 #include "engine/tools/pack_model.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -138,6 +139,14 @@ class ChangedModel {
                all.replace(sizeof(header_bytes) + header_bytes + entry.begin, bytes.size(), bytes));
   }
 
+  std::string path() const { return dir_.Path("m"); }
+  // How the log says its numbers are kept.
+  std::string Conversion() const {
+    return test::LoadTestModel(path(), {.kv_dtype = "fp32"})->info.weight_conversion;
+  }
+  // Of the first matrix of the layer: fp16 numbers instead of those of GPTQ.
+  void MakeHalves() const;
+
   void ExpectRefused(absl::StatusCode code, const std::string& part) const {
     EngineOptions options;
     options.model_dir = dir_.Path("m");
@@ -151,6 +160,46 @@ class ChangedModel {
  private:
   const ScratchDir dir_;
 };
+
+void ChangedModel::MakeHalves() const {
+  constexpr char kMatrix[] = "model.layers.0.self_attn.q_proj";
+  const auto file = SafetensorsFile::Open(path() + "/model.safetensors");
+  std::vector<SafetensorsItem> items = {{absl::StrCat(kMatrix, ".weight"), {32, 32}}};
+  std::string bytes(2 * 32 * 32, '\0');
+  std::map<std::string, SafetensorsEntry> others;
+  for (const auto& [name, entry] : file->entries()) {
+    if (!name.starts_with(kMatrix)) others.emplace(name, entry);
+  }
+  // Its numbers are of another kind than those of the rest, which so come from a file of their own.
+  std::filesystem::rename(path() + "/model.safetensors", path() + "/others.safetensors");
+  auto writer = SafetensorsWriter::Create(path() + "/half.safetensors", DType::kF16, items);
+  ASSERT_TRUE(writer.ok() && writer->Append(bytes).ok() && writer->Finish().ok());
+  std::string index = R"({"weight_map": {)";
+  absl::StrAppend(&index, "\"", items[0].name, "\": \"half.safetensors\"");
+  for (const auto& [name, entry] : others) {
+    absl::StrAppend(&index, ", \"", name, "\": \"others.safetensors\"");
+  }
+  dir_.Write("m/model.safetensors.index.json", index + "}}");
+}
+
+// What the config says of it is not true of every file.
+TEST(QuantisedCheckpoint, IntegersAreCalledKeptWhereTheFileHasThem) {
+  constexpr char kSymmetric[] = "\"sym\": true";
+  constexpr char kKept[] = "layers kept as int4/32, lossless";
+  constexpr char kAgain[] = "dequantised and quantised again to the nearest int4/32";
+  const ChangedModel other_claim("gptq");
+  other_claim.Replace("config.json", kSymmetric, "\"sym\": false");
+  EXPECT_THAT(other_claim.Conversion(), HasSubstr(kKept));
+  const ChangedModel zeros("gptq");
+  zeros.Overwrite("model.layers.0.mlp.down_proj.qzeros", "\x78");
+  EXPECT_THAT(zeros.Conversion(), HasSubstr(kAgain));
+  const ChangedModel order("gptq");
+  order.Overwrite("model.layers.0.mlp.down_proj.g_idx", std::string("\x01\0\0\0", 4));
+  EXPECT_THAT(order.Conversion(), HasSubstr(kAgain));
+  const ChangedModel halves("gptq");
+  halves.MakeHalves();
+  EXPECT_THAT(halves.Conversion(), HasSubstr("(6 matrices), dequantised and quantised again"));
+}
 
 TEST(QuantisedCheckpoint, TensorsThatDoNotGoTogetherAreNamed) {
   using Code = absl::StatusCode;
@@ -246,18 +295,12 @@ TEST(QuantizationConfig, KnownForms) {
   EXPECT_EQ(ParseQuantization("{}")->method, QuantizationConfig::Method::kNone);
   const auto v2 = ParseQuantization(
       R"({"quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 128,
-          "checkpoint_format": "gptq_v2", "sym": true}})");
+          "checkpoint_format": "gptq_v2"}})");
   EXPECT_FALSE(v2->zeros_below);
-  EXPECT_TRUE(v2->symmetric);
   EXPECT_EQ(v2->group, 128);
-  for (const char* zero_point : {"true", "false"}) {
-    const auto awq =
-        ParseQuantization(absl::StrCat(R"({"quantization_config": {"quant_method": "awq", "bits": 4,
-                         "group_size": -1, "zero_point": )",
-                                       zero_point, "}}"));
-    EXPECT_EQ(awq->symmetric, std::string_view(zero_point) == "false");
-    EXPECT_EQ(awq->group, 0);
-  }
+  const auto awq = ParseQuantization(
+      R"({"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": -1}})");
+  EXPECT_EQ(awq->group, 0);
   const auto blocks = ParseQuantization(
       R"({"quantization_config": {"quant_method": "compressed-tensors", "format": "float-quantized",
           "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float", "strategy": "block",

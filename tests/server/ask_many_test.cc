@@ -82,6 +82,7 @@ TEST(AskMany, SeveralAnswersToAQuestionHaveSeedsOfTheirOwn) {
   request.mutable_shared()->mutable_sampling()->set_seed(7);
   AskMany call(server.channel(), request);
   const std::vector<Place> places = {{0, 0}, {0, 1}, {1, 0}, {1, 1}};
+  std::vector<int32_t> prompt;
   for (size_t i = 0; i < places.size(); ++i) {
     const v1::AskManyEvent event = call.Next();
     EXPECT_EQ(Place(event.question(), event.answer()), places[i]);
@@ -89,6 +90,11 @@ TEST(AskMany, SeveralAnswersToAQuestionHaveSeedsOfTheirOwn) {
     const GenerateSpec spec = server.engine().WaitForRequest(i + 1);
     EXPECT_FALSE(spec.document.has_value());
     EXPECT_EQ(spec.sampling.seed, 7 + places[i].second);
+    // The engine computes the prompt of both once.
+    EXPECT_EQ(spec.num_answers, 2);
+    EXPECT_EQ(spec.first_answer, places[i].second == 0 ? 0 : i);
+    if (places[i].second == 0) prompt = spec.tokens;
+    EXPECT_EQ(spec.tokens, prompt);
     server.engine().Emit(Completed(1), i + 1);
   }
   EXPECT_TRUE(call.Finish().ok());

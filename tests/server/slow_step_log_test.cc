@@ -22,7 +22,8 @@ TEST(SlowStepLog, NamesCallsByTheirIds) {
   EXPECT_EQ(
       DescribeSlowStep(step, &calls),
       "slow step: 1.250 s; a token for each of 2 answers after 165 tokens together; 90 tokens "
-      "to prefill in 5 texts, the largest parts: 40 of \"mine\" after 1000, 30 of a document "
+      "to prefill in 5 texts, the largest parts: 40 of \"mine\" after 1000, 30 of a document or "
+      "shared prompt "
       "after 0, 10 of a call that has ended after 7");
 }
 

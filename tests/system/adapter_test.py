@@ -81,6 +81,11 @@ class AdapterTest(unittest.TestCase):
             self.assertNotEqual(unknown.returncode, 0)
             self.assertIn("no adapter 'nobody' is loaded", unknown.stderr)
             self.assertIn("folio info", unknown.stderr)
+            for subject in (("--question", "x"), ("--document-tokens", 100)):
+                estimated = server.folio("estimate", *subject, "--adapter", "poet")
+                self.assertEqual(estimated.returncode, 0, estimated.stderr)
+                unknown = server.folio("estimate", *subject, "--adapter", "nobody")
+                self.assertIn("no adapter 'nobody' is loaded", unknown.stderr)
 
             uploaded = server.folio("upload", self.text, "--id", "book", "--adapter", "poet")
             self.assertEqual(uploaded.returncode, 0, uploaded.stderr)

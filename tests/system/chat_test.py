@@ -83,6 +83,19 @@ class ChatTest(unittest.TestCase):
             shown = server.folio("ask", "--document", self.text, *asked, "--max-new-tokens", 8).stdout
             self.assertTrue(all(question in shown for question in questions), shown)
 
+    def test_a_prompt_with_several_answers_is_computed_once(self):
+        computed = 'folio_prompt_tokens_total{source="computed"}'
+        with RunningServer(BIN, self.model("chatml"), "--kv-bytes=50000000") as server:
+            before = server.metrics()[computed]
+            result = server.folio("--json", "ask", "--question", TEXT, "--answers", 4, "--max-new-tokens", 8)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            events = [json.loads(line).get("event", {}) for line in result.stdout.splitlines()]
+            usages = [event["completed"]["usage"] for event in events if "completed" in event]
+            (prompt_tokens,) = {int(usage["prompt_tokens"]) for usage in usages}
+            self.assertGreater(prompt_tokens, 1000)
+            self.assertEqual(sorted(int(usage.get("cached_tokens", 0)) for usage in usages), [0] + 3 * [prompt_tokens - 1])
+            self.assertEqual(server.metrics()[computed] - before, prompt_tokens + 3)
+
     def test_evidence_quotes_the_uploaded_bytes_whatever_is_in_front_of_them(self):
         for chat_format in ("chatml", "llama2"):
             with RunningServer(BIN, self.model(chat_format), "--kv-bytes=50000000", "--page-tokens=16") as server:

@@ -12,13 +12,13 @@
 #include "engine/backend/cpu/chunk_summary.h"
 #include "engine/backend/cpu/cpu_attention.h"
 #include "engine/backend/cpu/cpu_matrix.h"
+#include "engine/backend/cpu/cpu_product.h"
 #include "engine/backend/cpu/expert_rows.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kv_writer.h"
 #include "engine/backend/cpu/rope_tables.h"
 #include "engine/backend/cpu/row_functions.h"
 #include "engine/base/half.h"
-#include "engine/base/scratch_memory.h"
 #include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
 #include "engine/base/worker_pool.h"
@@ -50,7 +50,7 @@ struct AttentionState {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(Isa isa, int num_threads)
-      : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads), scratch_(num_threads) {}
+      : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads), product_(kernels_, &pool_) {}
 
   std::string name() const override {
     const std::string kernels = absl::StrCat("cpu/", IsaName(isa_));
@@ -97,7 +97,9 @@ class CpuBackend final : public Backend {
                float* out) override;
   void TakeLogitRows(const StepBatch& batch, const float* x, int width, float* out) override;
   void MatMul(const PackedMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
-              Output output, float* y) override;
+              Output output, float* y) override {
+    product_.Do(static_cast<const CpuMatrix&>(matrix), x, num_rows, bias, output, y);
+  }
   void NormHeads(std::span<const float> weight, double eps, int num_rows, int num_heads,
                  int64_t row_stride, float* x) override;
   void LayerNorm(const float* x, std::span<const float> weight, std::span<const float> bias,
@@ -118,12 +120,6 @@ class CpuBackend final : public Backend {
   void SampleTokens(const StepBatch& batch, const float* logits, int vocab_size) override;
 
  private:
-  // Rows and panels of a product that a thread takes at a time.
-  struct MatMulShare {
-    int num_rows;
-    int64_t num_panels;
-  };
-  MatMulShare ShareOf(const CpuMatrix& matrix, int num_rows) const;
   void ForRows(int num_rows, const std::function<void(int)>& body);
   void PrepareStep(const StepBatch& batch);
   // The tables of `rotary` with every rotation that a row of the slice may need.
@@ -133,9 +129,8 @@ class CpuBackend final : public Backend {
   const Isa isa_;
   const cpu::Kernels& kernels_;
   WorkerPool pool_;
-  ScratchMemory packed_x_;
-  std::vector<ScratchMemory> scratch_;  // by thread
-  std::vector<Sampler> samplers_;       // one per thread
+  CpuProduct product_;
+  std::vector<Sampler> samplers_;  // one per thread
   std::vector<Sample> samples_;
   ExpertRows expert_rows_;
   std::unique_ptr<AttentionState> attention_;
@@ -267,59 +262,6 @@ void CpuBackend::SwiGlu(const float* gate_up, int num_rows, int width, float* ou
     const float* gate = gate_up + int64_t{row} * 2 * width;
     kernels_.swiglu(gate, gate + width, width, out + int64_t{row} * width);
   });
-}
-
-void CpuBackend::MatMul(const PackedMatrix& packed, const float* x, int num_rows,
-                        std::span<const float> bias, Output output, float* y) {
-  if (num_rows == 0) return;
-  const auto& matrix = static_cast<const CpuMatrix&>(packed);
-  const int64_t inputs = matrix.cols();
-  const int64_t row_words = matrix.num_groups() * matrix.format().x_words();
-  auto* const packed_x = packed_x_.Get<uint32_t>(num_rows * row_words);
-  const int block = kernels_.block_rows(matrix.format());
-  pool_.ParallelFor((num_rows + block - 1) / block, [&](int64_t task, int) {
-    const int row = static_cast<int>(task) * block;
-    kernels_.pack_x(matrix.format(), x + row * inputs, std::min(block, num_rows - row), inputs,
-                    packed_x + row * row_words);
-  });
-  cpu::MatMulArgs args;
-  args.panels = matrix.data();
-  args.panel_bytes = matrix.panel_bytes();
-  args.num_groups = matrix.num_groups();
-  args.x = packed_x;
-  args.num_rows = num_rows;
-  args.num_outputs = matrix.rows();
-  args.bias = bias.empty() ? nullptr : bias.data();
-  args.add = output == Output::kAdd;
-  args.y = y;
-  const MatMulShare share = ShareOf(matrix, num_rows);
-  args.num_rows = share.num_rows;
-  args.panel_end = share.num_panels;
-  const int64_t scratch_bytes = kernels_.matmul_scratch_bytes(matrix.format(), args);
-  const int64_t num_panels = matrix.num_panels();
-  const int64_t shares_of_panels = (num_panels + share.num_panels - 1) / share.num_panels;
-  const int64_t shares_of_rows = (num_rows + share.num_rows - 1) / share.num_rows;
-  pool_.ParallelFor(shares_of_rows * shares_of_panels, [&](int64_t task, int thread) {
-    const int row = static_cast<int>(task / shares_of_panels) * share.num_rows;
-    cpu::MatMulArgs part = args;
-    part.x = packed_x + row * row_words;
-    part.y = y + row * matrix.rows();
-    part.num_rows = std::min(share.num_rows, num_rows - row);
-    part.scratch = scratch_[thread].Get<std::byte>(scratch_bytes);
-    part.panel_begin = task % shares_of_panels * share.num_panels;
-    part.panel_end = std::min(num_panels, part.panel_begin + share.num_panels);
-    kernels_.matmul(matrix.format(), part);
-  });
-}
-
-// One block of rows: long contiguous streams. Many: what meets stays in a cache.
-CpuBackend::MatMulShare CpuBackend::ShareOf(const CpuMatrix& matrix, int num_rows) const {
-  const int64_t by_threads = std::max<int64_t>(1, matrix.num_panels() / (4 * pool_.num_threads()));
-  if (num_rows <= kernels_.block_rows(matrix.format())) return {num_rows, by_threads};
-  const int rows = kernels_.rows_at_once(matrix.format());
-  if (rows > 0) return {std::min(rows, num_rows), by_threads};
-  const int64_t by_cache = kernels_.panel_bytes_at_once / matrix.panel_bytes();
-  return {num_rows, std::clamp<int64_t>(by_cache, 1, by_threads)};
 }
 
 // Experts in ascending order, so that a row's sum does not depend on the rows beside it.
