@@ -41,6 +41,7 @@ void EngineLoop::Begin(Generation* generation) {
   generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
   by_sequence_[&generation->sequence] = generation;
   counters_.cached_tokens += generation->cached_tokens;
+  arrivals_.Note(Describe(*generation), options_.clock());
 }
 
 void EngineLoop::OnLoaded(const DocumentHandle& handle,
@@ -275,7 +276,7 @@ void EngineLoop::TakePlace(Generation* generation, Look* look) {
 }
 
 bool EngineLoop::LookAtWaiting() {
-  Look look{std::chrono::steady_clock::now(), false, {}};
+  Look look{options_.clock(), false, {}};
   FindLate(look.now);
   scheduler_.shares().TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
