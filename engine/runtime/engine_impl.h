@@ -27,12 +27,12 @@ class EngineImpl final : public Engine {
   EngineImpl(const EngineOptions& options, std::unique_ptr<LoadedModel> model)
       : options_(options),
         model_(std::move(model)),
-        directory_({.max_documents = options.max_documents,
-                    .max_tokens = options.max_context_tokens,
-                    .max_pinned_bytes = MaxPinnedBytes(),
-                    .stored_bytes_per_token =
-                        keeper() == nullptr ? 0 : DocumentKeeper::kBytesPerToken,
-                    .on_change = options.on_document_change}),
+        directory_(
+            {.max_documents = options.max_documents,
+             .max_tokens = options.max_context_tokens,
+             .max_pinned_bytes = MaxPinnedBytes(),
+             .stored_bytes_per_token = keeper() == nullptr ? 0 : DocumentKeeper::kBytesPerToken,
+             .on_change = options.on_document_change}),
         grammars_(model_->tokenizer.get(), model_->config.shape.vocab_size),
         runner_(model_->transformer.get()),
         loop_({.scheduler = model_->scheduler,
