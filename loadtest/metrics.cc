@@ -126,8 +126,9 @@ class MetricsBuilder {
   }
 
   void AddReject(const absl::Status& status) {
-    if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status)) return;
     std::string reason = client::ErrorReason(status);
+    const bool is_late = reason == "DEADLINE_TOO_SOON";
+    if (!absl::IsResourceExhausted(status) && !absl::IsUnavailable(status) && !is_late) return;
     if (reason.empty()) reason = absl::StatusCodeToString(status.code());
     Rejects& rejects = metrics_.rejects[reason];
     ++rejects.count;

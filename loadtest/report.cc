@@ -71,7 +71,8 @@ void PutMetrics(const Metrics& metrics, Json* json) {
   (*json)["status_codes"] = metrics.status_codes;
   Json rejects = Json::array();
   for (const auto& [reason, reject] : metrics.rejects) {
-    Json entry = {{"reason", reason}, {"count", reject.count}};
+    Json entry = {
+        {"reason", reason}, {"count", reject.count}, {"with_retry_delay", reject.num_with_delay}};
     if (reject.num_with_delay > 0) {
       entry["retry_delay_mean"] = reject.mean_retry_delay_seconds;
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "engine/base/memory_info.h"
@@ -40,6 +41,22 @@ void Add(MetricFamily* family, double value, Labels labels = {}) {
   metric.gauge.value = value;
   metric.counter.value = value;
   family->metric.push_back(std::move(metric));
+}
+
+MetricFamily HistogramOf(const std::string& name, const std::string& help, const StepTimes& times) {
+  MetricFamily family = Family(name, help, MetricType::Histogram);
+  ClientMetric metric;
+  uint64_t count = 0;
+  for (size_t n = 0; n < times.counts.size(); ++n) {
+    count += static_cast<uint64_t>(times.counts[n]);
+    const double end =
+        n < StepTimes::kEnds.size() ? StepTimes::kEnds[n] : std::numeric_limits<double>::infinity();
+    metric.histogram.bucket.push_back({count, end});
+  }
+  metric.histogram.sample_count = count;
+  metric.histogram.sample_sum = times.sum_seconds;
+  family.metric.push_back(std::move(metric));
+  return family;
 }
 
 // Tokens per second, an exponentially weighted mean over about kRateWindowSeconds. A convenience:
@@ -224,6 +241,8 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   Gauge("folio_engine_busy", "1 while the engine has work.", stats.busy ? 1 : 0);
   families.push_back(Family("folio_engine_steps_total", "Engine steps.", MetricType::Counter));
   Add(&families.back(), static_cast<double>(stats.steps));
+  families.push_back(HistogramOf("folio_engine_step_seconds", "How long steps of the engine took.",
+                                 stats.step_times));
   families.push_back(Family("folio_engine_step_tokens_total",
                             "Tokens in engine steps: of prompts, or one of each running answer.",
                             MetricType::Counter));

@@ -182,7 +182,9 @@ grpc::Status UploadCall::Append(const std::string& field,
   const absl::Status status = context_->engine()->AppendToDocument(
       subject_->document, *std::move(tokens), static_cast<int64_t>(text_bytes));
   if (status.ok()) return grpc::Status::OK;
-  if (absl::IsInvalidArgument(status)) return FailDocument(field, status);
+  if (absl::IsInvalidArgument(status) || absl::IsResourceExhausted(status)) {
+    return FailDocument(field, status);
+  }
   const grpc::Status why = CheckUploading(field);
   return why.ok() ? ToGrpcStatus(status) : why;
 }
@@ -190,6 +192,8 @@ grpc::Status UploadCall::Append(const std::string& field,
 grpc::Status UploadCall::FailDocument(const std::string& field, const absl::Status& status) {
   grpc::Status answer = absl::IsInvalidArgument(status)
                             ? BadField(field, std::string(status.message()))
+                        : status.GetPayload(kLimitPayload).has_value()
+                            ? context_->Refusal(status)
                             : ToGrpcStatus(status, {"REQUEST_MEMORY", {}, {}});
   {
     MutexLock lock(&mu_);

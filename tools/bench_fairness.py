@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import pathlib
 import random
+import re
 import statistics
 import struct
 import subprocess
@@ -20,11 +21,29 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 GENERATE, ESTIMATE = "/folio.v1.Inference/Generate", "/folio.v1.Inference/Estimate"
 # Addresses are clients: each has its share.
 FLOODER, ASKER = ("127.0.0.2", 0), ("127.0.0.3", 0)
+TENANTS = [(f"127.0.0.{n}", 0) for n in range(4, 8)]
 FIRST_ID, NUM_IDS = 300, 600
 # Of GenerateEvent, of Completed, of Timings, of EstimateResponse.
 DELTA, COMPLETED, TIMINGS = 6, 8, 5
 QUEUE_SECONDS, FIRST_TOKEN_SECONDS = 1, 3
 ESTIMATED_QUEUE, ESTIMATED_FIRST_TOKEN = 9, 10
+# Prompts of the tenants of `estimates`, and how many of ten are so long.
+SIZES = {32: 2, 200: 3, 1000: 2, 4000: 1, 16000: 1, 32000: 1}
+WINDOW = 1 << 20  # of HTTP/2: prompts of token ids are large
+
+
+class Caller(h2.Connection):
+    """Knows after how many seconds a call that was refused may come again, by its stream."""
+
+    def __init__(self, address, source):
+        self.delays = {}
+        super().__init__(address, source=source, window=WINDOW)
+
+    def _on_frame(self, kind, flags, stream, payload):
+        found = kind == h2.HEADERS and re.search(rb"grpc-retry-pushback-ms.(\d+)", payload, re.DOTALL)
+        if found:
+            self.delays[stream] = int(found[1]) / 1000
+        super()._on_frame(kind, flags, stream, payload)
 
 
 def question(num_tokens, max_new_tokens, rng):
@@ -51,12 +70,15 @@ def ask(connection, request):
     return (first, completed) if completed is not None else (None, None)
 
 
+def timing(completed, which):
+    return number(dict(h2.fields(completed))[TIMINGS], which) or 0
+
+
 def quantile(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
 
 
 RETRY_SECONDS = 5
-SIZES = (32, 200, 1000, 4000)
 STEP_TOKENS = 512
 
 
@@ -96,32 +118,46 @@ class Flood:
 
 
 def ask_many(address, count, pause, seed):
-    """Seconds to the first token of each of so many short questions, one after the other."""
+    """Of each of so many short questions, one after the other: seconds to the first token as the client sees it, as the
+    engine does, and in the queue of that. None: it was refused."""
     rng, times = random.Random(seed), []
     connection = h2.Connection(address, source=ASKER)
     for _ in range(count):
-        first, _ = ask(connection, question(rng.randrange(16, 64), 8, rng))
-        times.append(first)
+        first, completed = ask(connection, question(rng.randrange(16, 64), 8, rng))
+        times.append(first and (first, timing(completed, FIRST_TOKEN_SECONDS), timing(completed, QUEUE_SECONDS)))
         time.sleep(pause)
     connection.close()
     return times
 
 
 class Steps:
-    """How long a full step of prompts takes, by the tokens that are read meanwhile."""
+    """How long the steps of the server were meanwhile, by its own histogram: mean and 99th percentile."""
+
+    NAME = "folio_engine_step_seconds"
 
     def __init__(self, server):
         self.server = server
 
-    def _tokens(self):
-        return self.server.metrics()['folio_prompt_tokens_total{source="computed"}']
+    def _read(self):
+        return {key: value for key, value in self.server.metrics().items() if key.startswith(self.NAME)}
 
     def __enter__(self):
-        self.before, self.start = self._tokens(), time.monotonic()
+        self.before = self._read()
         return self
 
     def __exit__(self, *_):
-        self.seconds = STEP_TOKENS * (time.monotonic() - self.start) / (self._tokens() - self.before)
+        grown = {key: value - self.before[key] for key, value in self._read().items()}
+        count = grown[f"{self.NAME}_count"]
+        self.mean = grown[f"{self.NAME}_sum"] / max(1, count)
+        ends = sorted((float(key.split('"')[1]), value) for key, value in grown.items() if "_bucket" in key)
+        self.p99, low, below = 0, 0, 0
+        for end, at_most in ends:
+            if at_most >= 0.99 * count:
+                # As if the steps of a bucket were spread evenly over it.
+                part = (0.99 * count - below) / max(1, at_most - below)
+                self.p99 = low + part * (min(end, 2 * low) - low)
+                return
+            low, below = end, at_most
 
 
 def flood(args):
@@ -130,78 +166,200 @@ def flood(args):
         alone = ask_many(server.address, args.questions, 0.02, 1)
         with Flood(server.address, args.flood, args.flood_tokens) as flooder:
             time.sleep(args.settle)
-            with Steps(server) as steps:
-                time.sleep(5)
             start = time.monotonic()
-            beside = ask_many(server.address, args.questions, 0.02, 1)
+            with Steps(server) as steps:
+                beside = ask_many(server.address, args.questions, 0.02, 1)
             print(f"flood: {args.flood} prompts of {args.flood_tokens} tokens, {flooder.done.value} done, "
                   f"{flooder.refused.value} refused; questions for {time.monotonic() - start:.0f} s beside it")
-    step = steps.seconds
-    lost = sum(time is None for time in beside)
-    beside = [time for time in beside if time is not None]
-    print(f"short questions: {len(beside)} answered beside the flood, {lost} refused; a full step of "
-          f"the flood takes {1000 * step:.0f} ms")
+    lost = sum(times is None for times in beside)
+    beside = [times for times in beside if times is not None]
+    print(f"short questions: {len(beside)} answered beside the flood, {lost} refused; steps meanwhile: mean "
+          f"{1000 * steps.mean:.1f} ms, p99 {1000 * steps.p99:.1f} ms")
+    parts = {"first token": lambda times: times[0], "of that in the engine": lambda times: times[1],
+             "of that in its queue": lambda times: times[2], "outside of the engine": lambda times: times[0] - times[1]}
     for name, part in (("p50", 0.5), ("p99", 0.99)):
-        one, other = quantile(alone, part), quantile(beside, part)
-        print(f"{name} of the first token: alone {1000 * one:.0f} ms, beside the flood {1000 * other:.0f} ms, "
-              f"{other / one:.2f} times, {(other - step) / one:.2f} without one step")
+        for what, of in parts.items():
+            one, other = (1000 * quantile([of(times) for times in some], part) for some in (alone, beside))
+            print(f"{name} {what}: alone {one:.1f} ms, beside the flood {other:.1f} ms")
+        one, other = (quantile([times[0] for times in some], part) for some in (alone, beside))
+        print(f"{name}: {other / one:.2f} times alone; {(other - steps.mean) / one:.2f} without a mean step, "
+              f"{(other - steps.p99) / one:.2f} without one of the 99th percentile; the goal is 2")
 
 
-def load_test(args, server, *flags):
+def load_test(args, server, *flags, seconds=600):
+    """The report of folio-loadtest; {} if it takes longer than so many seconds."""
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        subprocess.run([str(pathlib.Path(args.bin) / "folio-loadtest"), f"--server={server.address}",
-                        f"--output={file.name}", *flags], stdout=subprocess.DEVNULL, check=False)  # refusals are results
+        try:
+            subprocess.run([str(pathlib.Path(args.bin) / "folio-loadtest"), f"--server={server.address}",
+                            f"--output={file.name}", *flags], stdout=subprocess.DEVNULL, check=False,  # refusals are results
+                           timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return {}
         return json.loads(pathlib.Path(file.name).read_text())
 
 
-def estimates(args):
-    """Beside a load that the server can just bear, one estimate before each question."""
-    with RunningServer(args.bin, args.model, *args.flags) as server:
-        best = load_test(args, server, "--concurrency=16", "--duration=10", *args.mix)["request_throughput"]
-        stop, rng, errors, queue_errors = threading.Event(), random.Random(5), [], []
-        by_size = {size: [] for size in SIZES}
+def size_of(rng):
+    return rng.choices(list(SIZES), SIZES.values())[0]
 
-        def load():
-            while not stop.is_set():
-                load_test(args, server, f"--rate={args.load * best}", "--duration=30", f"--seed={rng.randrange(1000)}",
-                          *args.mix)
-        threading.Thread(target=load, daemon=True).start()
-        time.sleep(5)
-        connection = h2.Connection(server.address, source=ASKER)
-        for _ in range(args.questions):
-            size = rng.choice(SIZES)
-            request = question(size, 16, rng)
-            estimate = next(connection.call(ESTIMATE, h2.field(1, request)))
-            first, completed = ask(connection, request)
-            expected = number(estimate, ESTIMATED_FIRST_TOKEN)
-            if first is None or expected is None:
-                continue
-            timings = dict(h2.fields(completed))[TIMINGS]
-            errors.append(expected / number(timings, FIRST_TOKEN_SECONDS) - 1)
-            by_size[size].append(errors[-1])
-            queue_errors.append((number(estimate, ESTIMATED_QUEUE) or 0) - (number(timings, QUEUE_SECONDS) or 0))
-        stop.set()
-    within = sum(abs(error) <= 0.25 for error in errors) / len(errors)
-    print(f"estimates: {len(errors)} questions at {args.load:.0%} of {best:.1f} requests/s: first token within 25 % of "
-          f"what was said for {within:.0%}; error p10 {quantile(errors, 0.1):+.0%}, median "
-          f"{statistics.median(errors):+.0%}, p90 {quantile(errors, 0.9):+.0%}; queue, median "
-          f"{1000 * statistics.median(map(abs, queue_errors)):.0f} ms off")
-    for size, some in by_size.items():
-        print(f"  {size} tokens: {sum(abs(error) <= 0.25 for error in some)} of {len(some)}, median "
-              f"{statistics.median(some):+.0%}, p10 {quantile(some, 0.1):+.0%}, p90 {quantile(some, 0.9):+.0%}")
+
+def ask_in_turn(address, source, seconds, done):
+    """A tenant with two requests at a time."""
+    def run(seed):
+        rng, end = random.Random(seed), time.monotonic() + seconds
+        connection = Caller(address, source)
+        while time.monotonic() < end:
+            if ask(connection, question(size_of(rng), 16, rng))[0] is not None and time.monotonic() < end:
+                with done.get_lock():
+                    done.value += 1
+    threads = [threading.Thread(target=run, args=(f"{source[0]} {n}",)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def ask_and_compare(address, source, rate, count, results):
+    """A tenant that sends so many requests per second, in an open loop, each after an estimate of it: (tokens, expected
+    seconds to the first token, actual, expected in the queue, actual)."""
+    connections = [Caller(address, source) for _ in range(4)]
+    rng, threads, samples = random.Random(source[0]), [], []
+
+    def run(connection, size, request):
+        estimate = next(connection.call(ESTIMATE, h2.field(1, request)))
+        first, completed = ask(connection, request)
+        expected = number(estimate, ESTIMATED_FIRST_TOKEN)
+        if first is not None and expected is not None:
+            samples.append((size, expected, timing(completed, FIRST_TOKEN_SECONDS), number(estimate, ESTIMATED_QUEUE) or 0,
+                            timing(completed, QUEUE_SECONDS)))
+    at = time.monotonic()
+    for n in range(count):
+        size = size_of(rng)
+        request = question(size, 16, rng)
+        at += rng.expovariate(rate)
+        time.sleep(max(0, at - time.monotonic()))
+        threads.append(threading.Thread(target=run, args=(connections[n % len(connections)], size, request)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    results.put(samples)
+
+
+def in_processes(target, *arguments):
+    """Runs it for each tenant in a process of its own, at the same time."""
+    processes = [multiprocessing.Process(target=target, args=(*more, ), daemon=True) for more in arguments]
+    for process in processes:
+        process.start()
+    return processes
+
+
+def print_errors(name, samples, step):
+    errors = [expected / was - 1 for _, expected, was, _, _ in samples]
+    near = [abs(error) <= 0.25 for error in errors]
+    or_step = [abs(error) <= 0.25 or abs(expected - was) <= step
+               for error, (_, expected, was, _, _) in zip(errors, samples)]
+    print(f"{name}: {len(samples)}, first token after {1000 * statistics.median(was for _, _, was, _, _ in samples):.0f} ms in "
+          f"the median; within 25 % {sum(near) / len(near):.0%}, or a step {sum(or_step) / len(or_step):.0%}; error p10 "
+          f"{quantile(errors, 0.1):+.0%}, median {statistics.median(errors):+.0%}, p90 {quantile(errors, 0.9):+.0%}")
+
+
+def estimates(args):
+    """Several tenants send texts of all lengths, as many as the server can just bear; before each they ask how long it takes."""
+    with RunningServer(args.bin, args.model, *args.flags) as server:
+        done = multiprocessing.Value("i")
+        for process in in_processes(ask_in_turn, *[(server.address, source, args.seconds, done) for source in TENANTS]):
+            process.join()
+        best = done.value / args.seconds
+        results, count = multiprocessing.Queue(), args.questions // len(TENANTS)
+        rate = args.load * best / len(TENANTS)
+        with Steps(server) as steps:
+            processes = in_processes(ask_and_compare, *[(server.address, source, rate, count, results)
+                                                        for source in TENANTS])
+            samples = sum((results.get() for _ in processes), [])
+    print(f"estimates: {len(TENANTS)} tenants, {args.load:.0%} of the {best:.1f} requests/s that they have in a closed loop; "
+          f"a step takes {1000 * steps.mean:.0f} ms, p99 {1000 * steps.p99:.0f} ms")
+    print_errors("all", samples, steps.mean)
+    for size in SIZES:
+        some = [sample for sample in samples if sample[0] == size]
+        if some:
+            print_errors(f"  {size} tokens", some, steps.mean)
+    queued = [(expected, was) for _, _, _, expected, was in samples if was > steps.mean]
+    if queued:
+        print(f"  {len(queued)} waited for more than a step before they ran: within 25 % "
+              f"{sum(abs(expected / was - 1) <= 0.25 for expected, was in queued) / len(queued):.0%}")
+
+
+def completed(server):
+    return server.metrics()["folio_e2e_request_latency_seconds_count"]
+
+
+def resident(server):
+    return server.metrics()["folio_process_resident_memory_bytes"] / 2**20
+
+
+class Window:
+    """Requests per second that the server completes, from some seconds after now on for so many."""
+
+    LEAD_SECONDS = 5
+
+    def __init__(self, server, seconds):
+        self.server, self.seconds = server, seconds
+
+    def __enter__(self):
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+        return self
+
+    def _run(self):
+        time.sleep(self.LEAD_SECONDS)
+        before, start = completed(self.server), time.monotonic()
+        time.sleep(self.seconds)
+        self.rate = (completed(self.server) - before) / (time.monotonic() - start)
+
+    def __exit__(self, *_):
+        self.thread.join()
+
+
+def obey(address, n, deadline, results):
+    """A client that comes again when it is told to, until it has its answer: (refusals, those that said when, whether it has)."""
+    rng, connection = random.Random(n), Caller(address, ASKER)
+    request, refused, told = question(rng.choice((64, 512, 4096)), 32, rng), 0, 0
+    while time.monotonic() < deadline:
+        if ask(connection, request)[0] is not None:
+            return results.append((refused, told, True))
+        delay = connection.delays.pop(connection.next_stream - 2, None)
+        refused, told = refused + 1, told + (delay is not None)
+        # Those who were told the same do not come at once.
+        time.sleep((1 + rng.random()) * (delay or 1))
+    results.append((refused, told, False))
 
 
 def overload(args):
     with RunningServer(args.bin, args.model, *args.flags) as server:
         load_test(args, server, "--concurrency=16", "--num-requests=50", *args.mix)  # warms up
-        best = load_test(args, server, "--concurrency=64", f"--duration={args.seconds}", *args.mix)["request_throughput"]
-        print(f"best: {best:.1f} requests/s in a closed loop")
-        for deadline in (300, args.deadline):
-            result = load_test(args, server, f"--rate={10 * best}", f"--duration={args.seconds}",
-                               f"--timeout={deadline}", *args.mix)
-            good = result["completed"] / result["duration"]
-            print(f"10 x overload, deadline {deadline:g} s: {good:.1f} requests/s in time, {good / best:.0%} of the best; "
-                  f"{result.get('status_codes')}")
+        length = args.seconds + 2 * Window.LEAD_SECONDS
+        with Window(server, args.seconds) as best:
+            load_test(args, server, "--concurrency=64", f"--duration={length}", *args.mix)
+        print(f"best: {best.rate:.1f} requests/s in a closed loop; resident {resident(server):.0f} MiB")
+        for name, deadline in (("without deadlines", 60), (f"deadlines of {args.deadline:g} s", args.deadline)):
+            with Window(server, args.seconds) as window:
+                result = load_test(args, server, f"--rate={10 * best.rate}", f"--duration={length}", f"--timeout={deadline}",
+                                   *args.mix, seconds=length + deadline + 60)
+            rejects = result.get("rejects", [])
+            count, told = (sum(reject[key] for reject in rejects) for key in ("count", "with_retry_delay"))
+            print(f"10 x overload, {name}: {window.rate:.1f} requests/s in time, {window.rate / best.rate:.0%} of the best; "
+                  f"{count} refused, {told} of them told when to come again; {result.get('status_codes')}; resident "
+                  f"{resident(server):.0f} MiB")
+        results, deadline = [], time.monotonic() + 60 + 4 * args.obeying / best.rate
+        threads = [threading.Thread(target=obey, args=(server.address, n, deadline, results)) for n in range(args.obeying)]
+        start = time.monotonic()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        refused, told = sum(one for one, _, _ in results), sum(one for _, one, _ in results)
+        print(f"{args.obeying} clients that come again when told: {sum(done for _, _, done in results)} have their answers "
+              f"after {time.monotonic() - start:.0f} s, {refused} refusals, {told} of them told when to come again; "
+              f"resident {resident(server):.0f} MiB")
 
 
 def main():
@@ -209,13 +367,14 @@ def main():
     parser.add_argument("what", choices=("flood", "estimates", "overload"))
     parser.add_argument("--bin", default=ROOT / "build/release/bin")
     parser.add_argument("--model", default=MODEL)
-    parser.add_argument("--questions", type=int, default=200)
+    parser.add_argument("--questions", type=int, default=500)
     parser.add_argument("--flood", type=int, default=500)
     parser.add_argument("--flood-tokens", type=int, default=32000)
     parser.add_argument("--settle", type=float, default=15, help="seconds of flood before the questions")
     parser.add_argument("--load", type=float, default=0.8)
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=30, help="of each window that is measured")
     parser.add_argument("--deadline", type=float, default=5)
+    parser.add_argument("--obeying", type=int, default=400, help="clients that come again when they are told to")
     parser.add_argument("--flags", nargs="*", default=[], help="of the server")
     args = parser.parse_args()
     args.mix = ("--prompt-tokens=64:0.6,512:0.3,4096:0.1", "--output-tokens=32:1",

@@ -80,14 +80,14 @@ DocumentDirectory::Changing::Changing(DocumentDirectory* of, const DocumentHandl
   document = &it->second;
   ++directory->num_changes_;
   directory->pinned_bytes_ -= PinnedBytes(*document);
-  if (Held* held = directory->HeldBy(*document)) held->Count(*document, -1);
+  directory->Count(*document, -1);
 }
 
 DocumentDirectory::Changing::~Changing() {
   const DocumentInfo* const left = directory->Lookup(handle);
   if (left != nullptr) {
     directory->pinned_bytes_ += PinnedBytes(*left);
-    if (Held* held = directory->HeldBy(*left)) held->Count(*left, 1);
+    directory->Count(*left, 1);
   }
   directory->mu_.Unlock();
   if (document != nullptr && directory->limits_.on_change) directory->limits_.on_change(handle);
@@ -130,9 +130,30 @@ absl::Status DocumentDirectory::CheckTenant(const Payer& payer) const {
   return absl::OkStatus();
 }
 
-void DocumentDirectory::Held::Count(const DocumentInfo& document, int times) {
-  if (document.state == DocumentState::kUploading) unfinished_uploads += times;
-  stored_bytes += times * document.stored_bytes;
+int64_t DocumentDirectory::DiskBytes(const DocumentInfo& document) const {
+  return std::max({document.stored_bytes, document.saving_bytes,
+                   document.known_tokens * limits_.stored_bytes_per_token});
+}
+
+absl::Status DocumentDirectory::CheckDisk(const DocumentInfo& document, int64_t num_bytes) {
+  const TenantPtr& tenant = document.payer.tenant;
+  const int64_t most = tenant == nullptr ? 0 : tenant->limits.max_stored_bytes;
+  const Held* const others = HeldBy(document);
+  if (most == 0 || others == nullptr || num_bytes <= most - others->stored_bytes) {
+    return absl::OkStatus();
+  }
+  return LimitReached(
+      kStoredBytes, LimitOf::kTenant,
+      absl::StrCat("document ", Quoted(DocumentName(document.handle.id)), " would take ", num_bytes,
+                   " bytes on disk and others of the tenant take ", others->stored_bytes,
+                   ", its limit is ", most, "; delete some"));
+}
+
+void DocumentDirectory::Count(const DocumentInfo& document, int times) {
+  Held* const held = HeldBy(document);
+  if (held == nullptr) return;
+  if (document.state == DocumentState::kUploading) held->unfinished_uploads += times;
+  held->stored_bytes += times * DiskBytes(document);
 }
 
 DocumentDirectory::Held* DocumentDirectory::HeldBy(const DocumentInfo& document) {
@@ -150,7 +171,7 @@ void DocumentDirectory::Add(DocumentInfo document) {
   ++num_changes_;
   if (held == nullptr) return;
   ++held->documents;
-  held->Count(added, 1);
+  Count(added, 1);
 }
 
 absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
@@ -173,6 +194,16 @@ absl::StatusOr<DocumentInfo> DocumentDirectory::Create(
   document.payer = payer;
   Add(document);
   ++next_incarnation_;
+  return document;
+}
+
+std::optional<DocumentInfo> DocumentDirectory::Open(const std::string& id, const Payer& payer) {
+  MutexLock lock(&mu_);
+  const auto it = documents_.find(id);
+  if (it == documents_.end()) return std::nullopt;
+  DocumentInfo& document = it->second;
+  const bool is_own = payer.tenant != nullptr && payer.tenant->name == TenantOf(document);
+  if (is_own) document.payer = payer;
   return document;
 }
 
@@ -199,11 +230,24 @@ void DocumentDirectory::AddStored(const Stored& stored) {
   Add(std::move(document));
 }
 
+absl::Status DocumentDirectory::BeginSaving(const DocumentHandle& handle, int64_t num_bytes) {
+  const Changing change(this, handle);
+  DocumentInfo* const document = change.document;
+  if (document == nullptr) return absl::OkStatus();
+  if (document->attributes.pinned) {
+    FOLIO_RETURN_IF_ERROR(CheckPinned(handle.id, pinned_bytes_, num_bytes));
+  }
+  FOLIO_RETURN_IF_ERROR(CheckDisk(*document, num_bytes));
+  document->saving_bytes = num_bytes;
+  return absl::OkStatus();
+}
+
 void DocumentDirectory::SetSaved(const DocumentHandle& handle,
                                  const absl::StatusOr<int64_t>& stored_bytes) {
   const Changing change(this, handle);
   DocumentInfo* const document = change.document;
   if (document == nullptr) return;
+  document->saving_bytes = 0;
   document->save_error = stored_bytes.status();
   if (!stored_bytes.ok()) return;
   document->saved = true;
@@ -212,12 +256,14 @@ void DocumentDirectory::SetSaved(const DocumentHandle& handle,
 }
 
 void DocumentDirectory::SetSavedPart(const DocumentHandle& handle, int64_t text_bytes,
-                                     int64_t stored_bytes) {
+                                     const absl::StatusOr<int64_t>& stored_bytes) {
   const Changing change(this, handle);
   DocumentInfo* const document = change.document;
   if (document == nullptr) return;
+  document->saving_bytes = 0;
+  if (!stored_bytes.ok()) return;
   document->saved_text_bytes = text_bytes;
-  document->stored_bytes = stored_bytes;
+  document->stored_bytes = *stored_bytes;
 }
 
 absl::StatusOr<DocumentInfo> DocumentDirectory::UpdateAttributes(
@@ -243,13 +289,6 @@ absl::Status DocumentDirectory::CheckPinned(const std::string& id, int64_t pinne
       "document ", Quoted(DocumentName(id)), " takes ", num_bytes, " bytes on disk and ",
       pinned_bytes, " are pinned: together more than ", limits_.max_pinned_bytes,
       ", half of --store-bytes; unpin or delete documents, or raise --store-bytes"));
-}
-
-absl::Status DocumentDirectory::CheckPinned(const DocumentHandle& handle, int64_t num_bytes) const {
-  MutexLock lock(&mu_);
-  const DocumentInfo* const document = Lookup(handle);
-  if (document == nullptr || !document->attributes.pinned) return absl::OkStatus();
-  return CheckPinned(handle.id, pinned_bytes_ - document->stored_bytes, num_bytes);
 }
 
 void DocumentDirectory::CopyAttributes(const DocumentHandle& handle,
@@ -298,6 +337,8 @@ absl::Status DocumentDirectory::AddTokens(const DocumentHandle& handle, int64_t 
   FOLIO_RETURN_IF_ERROR(CheckUploading(*document));
   FOLIO_RETURN_IF_ERROR(
       CheckLength("the document", document->known_tokens + count, limits_.max_tokens));
+  FOLIO_RETURN_IF_ERROR(
+      CheckDisk(*document, (document->known_tokens + count) * limits_.stored_bytes_per_token));
   document->known_tokens += count;
   return absl::OkStatus();
 }

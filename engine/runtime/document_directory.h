@@ -25,6 +25,8 @@ struct DocumentLimits {
   std::function<int64_t()> now_us = {};
   // Of pinned documents together, on disk.
   int64_t max_pinned_bytes = std::numeric_limits<int64_t>::max();
+  // What each token of a document takes on disk at least; 0: documents are not stored.
+  int64_t stored_bytes_per_token = 0;
   // Called after each change of a document that is there, by whoever has made it; returns at once.
   std::function<void(const DocumentHandle&)> on_change = {};
 };
@@ -41,7 +43,10 @@ class DocumentDirectory {
   absl::StatusOr<DocumentInfo> Create(const std::string& id, const AttentionSpec& attention,
                                       std::shared_ptr<DocumentAttachment> attachment,
                                       const Payer& payer = {});
+  // The document of this id, if there is one. If it is the payer's own he pays for it as he is now.
+  std::optional<DocumentInfo> Open(const std::string& id, const Payer& payer);
   // `count` more tokens will be prefilled. Errors: NOT_FOUND, INVALID_ARGUMENT beyond the limit,
+  // RESOURCE_EXHAUSTED where documents of the tenant would take too much of the disk,
   // FAILED_PRECONDITION if the upload is finished or has failed.
   absl::Status AddTokens(const DocumentHandle& handle, int64_t count);
   // No more tokens will be added: kPrefilling. Errors: as AddTokens, INVALID_ARGUMENT if there are
@@ -79,18 +84,21 @@ class DocumentDirectory {
     Payer payer = {};
   };
   void AddStored(const Stored& stored);
+  // The document is about to be saved, in so many bytes on disk, which count to the limits from now
+  // on until it is; if it is there. RESOURCE_EXHAUSTED if it may not take so many, beside the
+  // others of its tenant, or beside those that are pinned if it is one of them.
+  absl::Status BeginSaving(const DocumentHandle& handle, int64_t num_bytes);
   // The document is on disk in so many bytes, or could not be written; if it is there.
   void SetSaved(const DocumentHandle& handle, const absl::StatusOr<int64_t>& stored_bytes);
-  // A part of it is, with so many bytes of its text; if it is there.
-  void SetSavedPart(const DocumentHandle& handle, int64_t text_bytes, int64_t stored_bytes);
+  // The same of a part of it, with so many bytes of its text.
+  void SetSavedPart(const DocumentHandle& handle, int64_t text_bytes,
+                    const absl::StatusOr<int64_t>& stored_bytes);
 
   // Changes what the owner of a document says of it, which counts as a use. Returns what it is
-  // then. Errors, and nothing is changed: NOT_FOUND; that of CheckPinned, if it is pinned now.
+  // then. Errors, and nothing is changed: NOT_FOUND; RESOURCE_EXHAUSTED if it may not be pinned,
+  // beside the others that are.
   absl::StatusOr<DocumentInfo> UpdateAttributes(
       const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> update);
-  // RESOURCE_EXHAUSTED if the document may not be pinned with so many bytes on disk, beside the
-  // others that are.
-  absl::Status CheckPinned(const DocumentHandle& handle, int64_t num_bytes) const;
   // Makes `attributes` those of the document, if it is there. Of several writers to disk who write
   // what this gives, the last one has written what is true.
   void CopyAttributes(const DocumentHandle& handle, DocumentAttributes* attributes) const;
@@ -136,12 +144,15 @@ class DocumentDirectory {
   struct Held {
     int documents = 0;
     int unfinished_uploads = 0;
-    int64_t stored_bytes = 0;
-
-    // What may change of a document: adds it, or with -1 takes it away.
-    void Count(const DocumentInfo& document, int times);
+    int64_t stored_bytes = 0;  // DiskBytes
   };
+  // What may change of a document that its tenant holds: adds it, or with -1 takes it away.
+  void Count(const DocumentInfo& document, int times) FOLIO_REQUIRES(mu_);
+  // On disk, or soon.
+  int64_t DiskBytes(const DocumentInfo& document) const;
   absl::Status CheckTenant(const Payer& payer) const FOLIO_REQUIRES(mu_);
+  // Whether a document that is being changed may have so many bytes on disk.
+  absl::Status CheckDisk(const DocumentInfo& document, int64_t num_bytes) FOLIO_REQUIRES(mu_);
   // Of the tenant of a document that is there; null: it is nobody's.
   Held* HeldBy(const DocumentInfo& document) FOLIO_REQUIRES(mu_);
   void Add(DocumentInfo document) FOLIO_REQUIRES(mu_);

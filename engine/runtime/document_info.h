@@ -73,6 +73,8 @@ struct DocumentInfo {
   // It is on disk, in so many bytes: a restart does not lose it.
   bool saved = false;
   int64_t stored_bytes = 0;
+  // On disk once it is saved, while that goes on.
+  int64_t saving_bytes = 0;
   // Of the text of an upload: so much is on disk, and it goes on there after a restart.
   int64_t saved_text_bytes = 0;
   // attributes.last_used_us as it is there, or will be soon.

@@ -14,12 +14,11 @@ namespace {
 
 // Answers go before: they take all processors, and a document is saved soon enough.
 constexpr int kSaverNiceness = 10;
-// What the text of a document takes on disk, or more: ids and offsets; a manifest.
-constexpr int64_t kBytesPerToken = 8;
+// Of a document, or more.
 constexpr int64_t kManifestBytes = 4096;
 
 int64_t TextBytesOf(const DocumentKeeper::SaveOrder& order) {
-  return std::ssize(*order.tokens) * kBytesPerToken + kManifestBytes;
+  return std::ssize(*order.tokens) * DocumentKeeper::kBytesPerToken + kManifestBytes;
 }
 
 // Of one document, that the home did not take: they take as much memory again.

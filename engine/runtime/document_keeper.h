@@ -88,6 +88,8 @@ class DocumentKeeper {
     int64_t cached_tokens = 0;  // 0: the text alone
     CacheImage image;
   };
+  // What each token of a text takes on disk, or less: ids and offsets.
+  static constexpr int64_t kBytesPerToken = 8;
   // What it takes on disk, about.
   static int64_t BytesOf(const SaveOrder& order);
   // It is durable.

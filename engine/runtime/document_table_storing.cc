@@ -76,7 +76,7 @@ void DocumentTable::Save(Document* document, SavedPart part, bool again) {
     order.text.whole = document->finished;
     order.text.num_bytes = document->text_bytes;
     FOLIO_RETURN_IF_ERROR(
-        directory_->CheckPinned(document->handle, DocumentKeeper::BytesOf(order)));
+        directory_->BeginSaving(document->handle, DocumentKeeper::BytesOf(order)));
     attempt.may_fit = keeper_->MayFit(order.image);
     keeper_->Save(std::move(order), [rendition, attempt](EngineLoop& loop, auto saved) {
       loop.documents().NoteSaved(rendition, saved, attempt);
@@ -165,8 +165,10 @@ void DocumentTable::NoteSaved(Rendition* rendition,
   if (attempt.whole) {
     directory_->SetSaved(
         handle, saved.ok() ? absl::StatusOr<int64_t>(saved->stored_bytes) : saved.status());
-  } else if (saved.ok()) {
-    directory_->SetSavedPart(handle, saved->text_bytes, saved->stored_bytes);
+  } else {
+    directory_->SetSavedPart(
+        handle, document->saved_text_bytes,
+        saved.ok() ? absl::StatusOr<int64_t>(saved->stored_bytes) : saved.status());
   }
   if (saved.ok()) SaveAttributesIfNot(handle, saved->attributes);
   ReleaseUser(rendition);

@@ -21,6 +21,7 @@
 #include "engine/types/model_shape.h"
 #include "engine/types/request.h"
 #include "engine/types/slow_step.h"
+#include "engine/types/step_times.h"
 
 namespace folio {
 
@@ -194,6 +195,7 @@ struct EngineStats {
   int64_t caches_prefilled = 0;
   int64_t documents_quarantined = 0;
   int64_t steps = 0;
+  StepTimes step_times;
   int64_t prefill_tokens = 0;
   int64_t decode_tokens = 0;
   int64_t cached_tokens = 0;
@@ -304,8 +306,9 @@ class Engine {
                                       std::shared_ptr<EventSink> sink) = 0;
   // BOS is put in front by the caller. With these tokens the document has those of the first
   // `text_bytes` bytes of its text, whatever follows; an upload that was stored goes on there after
-  // a restart. Errors: NOT_FOUND, INVALID_ARGUMENT (tokens; too many),
-  // FAILED_PRECONDITION (finished or failed).
+  // a restart. Errors: NOT_FOUND, INVALID_ARGUMENT (tokens; too many), RESOURCE_EXHAUSTED with a
+  // kLimitPayload (documents of the tenant would take too much of the disk), FAILED_PRECONDITION
+  // (finished or failed).
   virtual absl::Status AppendToDocument(const DocumentHandle& handle, std::vector<int32_t> tokens,
                                         int64_t text_bytes) = 0;
   // Errors: NOT_FOUND, INVALID_ARGUMENT (no tokens), FAILED_PRECONDITION (finished or failed).

@@ -87,7 +87,7 @@ absl::StatusOr<DocumentInfo> EngineImpl::OpenDocument(
     const std::string& id, const AttentionSpec& attention,
     std::shared_ptr<DocumentAttachment> attachment, const Payer& payer) {
   MutexLock lock(&order_mu_);
-  if (std::optional<DocumentInfo> document = directory_.Find(id)) return *std::move(document);
+  if (auto document = directory_.Open(id, payer)) return *std::move(document);
   FOLIO_RETURN_IF_ERROR(CheckServing());
   FOLIO_ASSIGN_OR_RETURN(const AttentionSpec resolved, ResolveUnknownLength(attention));
   FOLIO_ASSIGN_OR_RETURN(DocumentInfo document,

@@ -83,48 +83,26 @@ LoadItem EngineImpl::ItemOf(const GenerateSpec& spec, const Checked& checked,
                             const WorkLoad& load) const {
   const int64_t prompt_tokens = checked.total_tokens - spec.stop.max_new_tokens;
   const AttentionPlan plan = PlanFor(spec.attention, model_->attention, prompt_tokens);
-  LoadItem item = ItemOf(plan, prompt_tokens - checked.prefill_tokens, prompt_tokens,
-                         {spec.tenant, spec.priority}, load);
+  LoadItem item = NewItem(model_->scheduler.costs, plan,
+                          {prompt_tokens - checked.prefill_tokens, prompt_tokens},
+                          {spec.tenant, spec.priority}, load);
   item.needed_bytes = checked.needed_bytes;
   item.answer_tokens = load.answer_part * spec.stop.max_new_tokens;
   return item;
 }
 
-LoadItem EngineImpl::ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end,
-                            const Payer& payer, const WorkLoad& load) const {
-  LoadItem item;
-  const TenantAccounts::Account account = loop_.accounts().Open(payer.tenant);
-  Claim claim;
-  claim.priority = payer.priority;
-  claim.remaining = model_->scheduler.costs.OfPrompt(plan, begin, end);
-  item.rank = claim.rank();
-  item.prompt_tokens = static_cast<double>(end - begin);
-  if (end > begin) item.token_work = claim.remaining / item.prompt_tokens;
-  if (payer.tenant == nullptr) return item;
-  item.tenant = &account->share;
-  item.weight = payer.tenant->weight;
-  for (const LoadItem& other : load.items) {
-    if (other.tenant == item.tenant) item.served = other.served;
-  }
-  return item;
-}
-
-// Half of what is expected is enough to be sure.
 absl::Status EngineImpl::CheckDeadline(const GenerateSpec& spec, const Checked& checked) const {
-  constexpr double kMargin = 2;
   if (!spec.deadline.has_value()) return absl::OkStatus();
   const std::chrono::duration<double> left = *spec.deadline - std::chrono::steady_clock::now();
   if (left.count() <= 0) return absl::OkStatus();  // it ends at once
   const WorkLoad load = thread_.GetLoad();
   const LoadItem item = ItemOf(spec, checked, load);
-  if (AtMost(load, item) < left.count()) return absl::OkStatus();
-  const double most = kMargin * left.count();
-  const std::optional<Forecast> forecast = Predict(load, item, most);
-  if (!forecast.has_value() || forecast->first_token_seconds < most) return absl::OkStatus();
+  const std::optional<double> least = IsTooLate(load, item, left.count());
+  if (!least.has_value()) return absl::OkStatus();
   absl::Status status = absl::FailedPreconditionError(
-      absl::StrCat("the deadline is in ", left.count(), " s, the first token is expected in ", most,
-                   " s or later: ask with a later deadline, or when less is to be done"));
-  status.SetPayload(kFirstTokenPayload, absl::Cord(absl::StrCat(most)));
+      absl::StrCat("the deadline is in ", left.count(), " s, the first token is expected in ",
+                   *least, " s or later: ask with a later deadline, or when less is to be done"));
+  status.SetPayload(kFirstTokenPayload, absl::Cord(absl::StrCat(*least)));
   return status;
 }
 
@@ -155,8 +133,8 @@ absl::StatusOr<Estimate> EngineImpl::EstimateDocument(const AttentionSpec& atten
   JudgeFit(needed, &estimate);
   if (estimate.fit == Estimate::Fit::kNever) return estimate;
   const WorkLoad load = thread_.GetLoad();
-  LoadItem item =
-      ItemOf(PlanFor(estimate.attention, model_->attention), 0, num_tokens, payer, load);
+  LoadItem item = NewItem(model_->scheduler.costs, PlanFor(estimate.attention, model_->attention),
+                          {0, num_tokens}, payer, load);
   item.needed_bytes = needed;
   item.needs_place = false;
   SetForecast(Predict(load, item, kMostSeconds), &estimate);

@@ -27,10 +27,12 @@ class EngineImpl final : public Engine {
   EngineImpl(const EngineOptions& options, std::unique_ptr<LoadedModel> model)
       : options_(options),
         model_(std::move(model)),
-        directory_({.max_documents = options.max_documents,
-                    .max_tokens = options.max_context_tokens,
-                    .max_pinned_bytes = MaxPinnedBytes(),
-                    .on_change = options.on_document_change}),
+        directory_(
+            {.max_documents = options.max_documents,
+             .max_tokens = options.max_context_tokens,
+             .max_pinned_bytes = MaxPinnedBytes(),
+             .stored_bytes_per_token = keeper() == nullptr ? 0 : DocumentKeeper::kBytesPerToken,
+             .on_change = options.on_document_change}),
         grammars_(model_->tokenizer.get(), model_->config.shape.vocab_size),
         runner_(model_->transformer.get()),
         loop_({.scheduler = model_->scheduler,
@@ -148,9 +150,6 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
   // A request as a forecast sees it.
   LoadItem ItemOf(const GenerateSpec& spec, const Checked& checked, const WorkLoad& load) const;
-  // Tokens [begin, end) of a prompt under a plan.
-  LoadItem ItemOf(const AttentionPlan& plan, int64_t begin, int64_t end, const Payer& payer,
-                  const WorkLoad& load) const;
   // FAILED_PRECONDITION if its deadline is long before its first token could be there.
   absl::Status CheckDeadline(const GenerateSpec& spec, const Checked& checked) const;
   // RESOURCE_EXHAUSTED with the bound that it would be beyond.

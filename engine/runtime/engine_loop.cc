@@ -83,7 +83,7 @@ std::optional<SteadyTime> EngineLoop::DiskDeadline(const Generation& generation)
 }
 
 void EngineLoop::ExpireDeadlines() {
-  const SteadyTime now = std::chrono::steady_clock::now();
+  const SteadyTime now = options_.clock();
   documents_.ExpireUploads(now);
   for (auto it = requests_.begin(); it != requests_.end();) {
     const auto at = it++;  // the others stay where they are when one ends
@@ -200,7 +200,7 @@ bool EngineLoop::RunStep() {
              }));
   }
   if (step.empty()) return started_.empty() ? failures : FinishStep();
-  const auto begin = std::chrono::steady_clock::now();
+  const SteadyTime begin = options_.clock();
   int64_t rows = 0;
   int64_t document_rows = 0;
   StepWork work;
@@ -218,10 +218,11 @@ bool EngineLoop::RunStep() {
   while (started_.size() > keep) {
     if (!FinishStep()) return false;
   }
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+  const std::chrono::duration<double> taken = options_.clock() - begin;
   work.prompt_tokens = rows - work.num_answers;
   last_step_ = {taken.count(), static_cast<int>(work.num_answers), work.prompt_tokens};
   scheduler_.NoteStep(work, taken.count());
+  counters_.step_times.Note(taken.count());
   Measure(taken.count(), document_rows, rows);
   slow_steps_.End(taken.count());
   return true;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
+#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -16,8 +18,10 @@
 #include "engine/runtime/scoring_table.h"
 #include "engine/runtime/shared_prompts.h"
 #include "engine/runtime/slow_step_watch.h"
+#include "engine/sched/arrivals.h"
 #include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
+#include "engine/types/step_times.h"
 
 namespace folio {
 
@@ -29,6 +33,8 @@ struct EngineLoopOptions {
   std::function<void(const absl::Status&)> on_device_failure = {};
   double slow_step_seconds = 0;
   SlowStepWatch::Tell on_slow_step = {};
+  // By which deadlines pass and steps are measured; another one in simulations.
+  std::function<SteadyTime()> clock = std::chrono::steady_clock::now;
 };
 
 // All mutable state of serving: what waits, what runs, what is stored. One step at a time; between
@@ -70,6 +76,7 @@ class EngineLoop {
         documents_(options.model, &scheduler_, store, directory, &accounts_, keeper),
         prompts_(&scheduler_, &accounts_),
         scorings_(options.model, &scheduler_, store, &documents_),
+        arrivals_(options.clock()),
         slow_steps_(options.slow_step_seconds, options.on_slow_step) {}
 
   ~EngineLoop();
@@ -106,6 +113,7 @@ class EngineLoop {
 
   struct Counters {
     int64_t steps = 0;
+    StepTimes step_times;
     int64_t prefill_tokens = 0;
     int64_t decode_tokens = 0;
     int64_t cached_tokens = 0;
@@ -265,6 +273,7 @@ class EngineLoop {
   DocumentTable documents_;
   SharedPrompts prompts_;
   ScoringTable scorings_;
+  Arrivals arrivals_;
   SlowStepWatch slow_steps_;
   Counters counters_;
   LastStep last_step_;

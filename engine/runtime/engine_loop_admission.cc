@@ -42,6 +42,7 @@ void EngineLoop::Begin(Generation* generation) {
   counters_.cached_tokens += generation->cached_tokens;
   prompts_.Join(generation);
   generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
+  arrivals_.Note(Describe(*generation), options_.clock());
 }
 
 void EngineLoop::SetCached(Generation* generation, int64_t tokens) {
@@ -328,7 +329,7 @@ void EngineLoop::TakePlace(Generation* generation, Look* look) {
 }
 
 bool EngineLoop::LookAtWaiting() {
-  Look look{std::chrono::steady_clock::now(), HasPendingCache(), {}};
+  Look look{options_.clock(), HasPendingCache(), {}};
   FindLate(look.now);
   scheduler_.shares().TakeTurns({&running_, &returning_, &held_back_}, &waiting_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {

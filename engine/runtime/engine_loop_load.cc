@@ -23,16 +23,19 @@ double EngineLoop::PrefillTokenSeconds() const {
   return scheduler_.UsualSeconds(1, 0, num_running());
 }
 
+// Those that run, too: what is left of their prompts is not read before that of others.
 void EngineLoop::FindLate(SteadyTime now) {
-  for (Generation* generation : waiting_) {
+  const auto judge = [&](Generation* generation) {
     const std::optional<SteadyTime>& deadline = generation->spec.deadline;
-    if (!deadline.has_value() || generation->awaits_document) continue;
+    if (!deadline.has_value() || generation->awaits_document) return;
     const std::chrono::duration<double> left = *deadline - now;
     const LoadItem item = scheduler_.Describe(generation->sequence);
     generation->claim().late =
         left.count() <
         scheduler_.UsualSeconds(item.prompt_tokens, AnswerLeft(*generation), num_running());
-  }
+  };
+  std::for_each(waiting_.begin(), waiting_.end(), judge);
+  std::for_each(running_.begin(), running_.end(), judge);
 }
 
 LoadItem EngineLoop::Describe(const Generation& generation) const {
@@ -46,7 +49,7 @@ LoadItem EngineLoop::Describe(const Generation& generation) const {
   item.answer_tokens = AnswerLeft(generation);
   item.runs = generation.admitted && !generation.sequence.paused;
   // One that gave its place away keeps its cache, and comes first.
-  if (generation.admitted && !item.runs) item.turn = 0;
+  if (generation.admitted && !item.runs) item.handicap = LoadItem::kFirst;
   item.needed_bytes = generation.admitted          ? generation.sequence.reserved_bytes
                       : generation.awaits_document ? 0
                                                    : BytesLacking(generation);
@@ -58,6 +61,7 @@ void EngineLoop::Describe(WorkLoad* load) const {
   load->free_bytes += documents_.evictable_bytes();
   load->max_running_requests = options_.max_running_requests;
   load->answer_part = answer_part_;
+  arrivals_.Describe(options_.clock(), &load->flows);
   load->items.clear();
   for (const Generation* generation : running_) load->items.push_back(Describe(*generation));
   // Documents and streams have no place.

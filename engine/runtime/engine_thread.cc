@@ -102,6 +102,7 @@ void EngineThread::Publish(bool busy) {
     stats.caches_prefilled = loop_->restores().num_prefilled();
   }
   stats.steps = counters.steps;
+  stats.step_times = counters.step_times;
   stats.prefill_tokens = counters.prefill_tokens;
   stats.decode_tokens = counters.decode_tokens;
   stats.cached_tokens = counters.cached_tokens;

@@ -1,6 +1,8 @@
 #include "engine/sched/fair_share.h"
 
+#include <functional>
 #include <limits>
+#include <string>
 
 namespace folio {
 namespace {
@@ -12,6 +14,8 @@ constexpr double kWorkOfLate = 1e15;
 // Nobody is owed, or owes, more than so many steps do.
 constexpr double kBoundSteps = 4;
 constexpr double kMostPriority = 100;
+// Of what a token costs, as sums are rounded.
+constexpr double kWhole = 1 - 1e-9;
 // What the priority of a tenant is worth where places are short, and how fast that is worn off.
 constexpr double kTurnsPerPriority = 0.1;
 constexpr double kStepsPerTurn = 16;
@@ -19,6 +23,8 @@ constexpr double kStepsPerTurn = 16;
 constexpr int64_t kPartForOthers = 8;
 
 }  // namespace
+
+uint64_t KeyOf(const Tenant& tenant) { return std::hash<std::string>{}(tenant.name) | 1; }
 
 double Claim::rank() const {
   const double rank = joined + remaining + kWorkPerPriority * priority;
@@ -53,7 +59,7 @@ void FairShare::Charge(Claim* claim, double work) {
   share.deficit = std::max(share.deficit - work, -std::max(bound_, kBoundSteps * work));
 }
 
-bool FairShare::AddRound(std::span<Claim*> claims, int64_t budget) {
+bool FairShare::AddRound(std::span<Claim*> claims, int64_t budget, double most_work) {
   constexpr double kNone = std::numeric_limits<double>::max();
   double weights = 0;
   double least_cost = kNone;
@@ -67,7 +73,8 @@ bool FairShare::AddRound(std::span<Claim*> claims, int64_t budget) {
     lift = std::min(lift, (claim->cost - share.deficit) / share.weight);
   }
   if (weights == 0) return false;
-  const double each = std::max(static_cast<double>(budget) * least_cost / weights, lift);
+  const double work = std::min(most_work, static_cast<double>(budget) * least_cost);
+  const double each = std::max(work / weights, lift);
   for (Claim* claim : claims) {
     TenantShare& share = claim->share();
     if (share.count > 0) share.deficit += each * share.weight;
@@ -76,7 +83,7 @@ bool FairShare::AddRound(std::span<Claim*> claims, int64_t budget) {
   return true;
 }
 
-int64_t FairShare::StepFor(std::span<Claim*> claims, int64_t budget) {
+double FairShare::WorkFor(std::span<Claim*> claims, int64_t budget) {
   double weights = 0;
   double least_cost = std::numeric_limits<double>::max();
   for (Claim* claim : claims) claim->share().asked = claim->share().count = 0;
@@ -92,30 +99,32 @@ int64_t FairShare::StepFor(std::span<Claim*> claims, int64_t budget) {
     const double asked = claim->share().asked / claim->share().weight;
     if (asked * weights <= all) level = std::max(level, asked);
   }
-  if (level == 0) return budget;
-  const double tokens = level * weights / least_cost;
-  return std::min(budget, static_cast<int64_t>(tokens) + 1);
+  return level == 0 ? std::numeric_limits<double>::max() : level * weights;
 }
 
-void FairShare::Distribute(std::span<Claim*> claims, int64_t budget, Give give) {
+void FairShare::Distribute(std::span<Claim*> claims, int64_t budget, double most_work, Give give) {
   for (Claim* claim : claims) {
     Touch(&claim->share());
     claim->wants = true;
   }
   std::stable_sort(claims.begin(), claims.end(),
                    [](const Claim* a, const Claim* b) { return a->rank() < b->rank(); });
-  while (budget > 0 && AddRound(claims, budget)) {
+  while (budget > 0 && most_work > 0 && AddRound(claims, budget, most_work)) {
     std::stable_sort(claims.begin(), claims.end(), [](Claim* a, Claim* b) {
       return a->share().deficit / a->share().weight > b->share().deficit / b->share().weight;
     });
     for (Claim* claim : claims) {
+      // Who is owed less than a token keeps that: no text has a token of a step just for the rest.
       const double owed = claim->share().deficit;
-      if (!claim->wants || owed <= 0 || budget <= 0) continue;
-      const auto most = std::clamp<int64_t>(static_cast<int64_t>(owed / claim->cost), 1, budget);
+      if (!claim->wants || budget <= 0 || most_work <= 0 || owed < kWhole * claim->cost) continue;
+      const double tokens = std::min(owed, most_work) / claim->cost;
+      const auto most = std::clamp<int64_t>(static_cast<int64_t>(tokens), 1, budget);
       const int64_t taken = give(claim, most);
       if (taken < most) claim->wants = false;
+      const double work = static_cast<double>(taken) * claim->cost;
       budget -= taken;
-      if (taken > 0) Charge(claim, static_cast<double>(taken) * claim->cost);
+      most_work -= work;
+      if (taken > 0) Charge(claim, work);
     }
   }
   Settle(claims);

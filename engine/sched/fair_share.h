@@ -22,10 +22,14 @@ namespace folio {
 // tenant has had since it came, so one of n tokens lets later ones of about n tokens pass, and no
 // more.
 
+// Tells tenants apart by their names; never 0.
+uint64_t KeyOf(const Tenant& tenant);
+
 // What the policy knows of one tenant. Engine thread only.
 struct TenantShare {
   void Set(const TenantPtr& now) {
     tenant = now;
+    key = KeyOf(*now);
     weight = std::clamp(now->weight, 1e-3, 1e3);
   }
   // Whether its limits let it have so much more of the cache.
@@ -39,6 +43,7 @@ struct TenantShare {
   }
 
   TenantPtr tenant;  // null: nobody's
+  uint64_t key = 0;  // KeyOf
   double weight = 1;
   // Work that it has had: the clock by which its requests age.
   double served = 0;
@@ -77,9 +82,10 @@ struct Claim {
   // Work until its first token; of each of its next tokens.
   double remaining = 0;
   double cost = 1;
-  // Between two calls: its turn for a place; whether it wants more of the step, and which part of
-  // it is its own.
+  // Between two calls: its turn for a place, and how much later that is than by the number of its
+  // tenant's requests; whether it wants more of the step, and which part of it is its own.
   double turn = 0;
+  double handicap = 0;
   bool wants = false;
   int64_t part = 0;
 };
@@ -96,16 +102,16 @@ class FairShare {
   // It has so much of the step, whatever it is owed: an answer's next token.
   void Charge(Claim* claim, double work);
 
-  // Shares up to `budget` tokens out; reorders the claims. `give` is asked to give a claim up to so
-  // many tokens of the budget, at least one, and returns how many it has taken; fewer than that:
-  // the claim wants no more. Allocates nothing that it needs.
+  // Shares up to `budget` tokens out, of about `most_work` at most; reorders the claims. `give` is
+  // asked to give a claim up to so many tokens of the budget, at least one, and returns how many it
+  // has taken; fewer than that: the claim wants no more. Allocates nothing that it needs.
   using Give = absl::FunctionRef<int64_t(Claim* claim, int64_t most)>;
-  void Distribute(std::span<Claim*> claims, int64_t budget, Give give);
+  void Distribute(std::span<Claim*> claims, int64_t budget, double most_work, Give give);
 
-  // Of a budget, what a step should have of it: if all that some tenants ask for is within their
-  // shares, what ends that, and as much for the others. So who asks for little waits for as much
-  // work of others as its own, not for a whole step of theirs. Allocates nothing.
-  static int64_t StepFor(std::span<Claim*> claims, int64_t budget);
+  // The most work that a step of so many tokens should have: if all that some tenants ask for is
+  // within their shares, what ends that, and as much for the others. So who asks for little waits
+  // for as much work of others as its own, not for a whole step of theirs. Allocates nothing.
+  static double WorkFor(std::span<Claim*> claims, int64_t budget);
 
   // Orders requests that wait for a place: the fewer of its tenant, for its weight, are admitted or
   // come before it, the earlier comes one; those of one tenant by rank. Who comes from a tenant of
@@ -132,7 +138,7 @@ class FairShare {
 
   void Touch(TenantShare* share);
   // Adds to what the tenants are owed that want more; false if there is none.
-  static bool AddRound(std::span<Claim*> claims, int64_t budget);
+  static bool AddRound(std::span<Claim*> claims, int64_t budget, double most_work);
   void Settle(std::span<Claim*> claims);
   // Of `count` places.
   static bool HasTooMany(const TenantShare& one, const TenantShare& other) {
@@ -178,8 +184,8 @@ void FairShare::TakeTurns(std::initializer_list<const std::list<Request*>*> admi
   for (Request* request : *waiting) {
     Claim& claim = request->claim();
     TenantShare& share = claim.share();
-    claim.turn = ++share.count / share.weight + Handicap(claim, least_priority);
-    if (claim.late) claim.turn += kLast;
+    claim.handicap = Handicap(claim, least_priority) + (claim.late ? kLast : 0);
+    claim.turn = ++share.count / share.weight + claim.handicap;
   }
   waiting->sort([](Request* a, Request* b) {
     const Claim& one = a->claim();

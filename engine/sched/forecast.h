@@ -2,21 +2,30 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/sched/step_pacer.h"
 #include "engine/sched/step_rates.h"
+#include "engine/sched/work_costs.h"
+#include "engine/types/attention_plan.h"
+#include "engine/types/tenant.h"
 
 namespace folio {
 
 // Work that is there, as a forecast sees it.
 struct LoadItem {
-  // Tells tenants apart, nothing else; null: nobody's.
-  const void* tenant = nullptr;
+  // The handicap of one that has given its place away for now.
+  static constexpr double kFirst = -1e9;
+
+  // Of the rest of its prompt.
+  double work() const { return prompt_tokens * token_work; }
+
+  uint64_t tenant = 0;  // TenantShare::key
   double weight = 1;
-  double served = 0;  // TenantShare::served
-  double rank = 0;    // Claim::rank
-  double turn = 0;    // while it waits
+  double served = 0;    // TenantShare::served
+  double rank = 0;      // Claim::rank
+  double handicap = 0;  // Claim::handicap, while it waits
   // It has a place, and what it needs of the cache.
   bool runs = false;
   bool needs_place = true;  // not so the prefill of a document
@@ -26,13 +35,25 @@ struct LoadItem {
   double prompt_tokens = 0;
   double token_work = 1;
   double answer_tokens = 0;
+  // Of each of these, beside its part of the weights (WorkCosts).
+  double answer_work = 0;
+};
+
+// Requests that go on coming, all alike.
+struct WorkFlow {
+  LoadItem item;
+  double per_second = 0;
+  int count = 0;  // that have come, as far back as was looked
 };
 
 // All of it, and how fast it goes.
 struct WorkLoad {
   std::vector<LoadItem> items;  // those that wait in their order
+  std::vector<WorkFlow> flows;  // what is expected to come
   StepRates rates;
   StepPacer pacer{0};
+  // Of a step with answers, which share it.
+  double weights_work = 0;
   int step_tokens = 0;
   int prefill_share_tokens = 0;
   int max_running_requests = 0;
@@ -49,13 +70,26 @@ struct Forecast {
   double first_token_seconds = 0;  // until its prompt is in the cache
 };
 
-// More than Predict can say, at little cost: as if all that is there were done one after the other.
-double AtMost(const WorkLoad& load, const LoadItem& item);
+// Tokens [first, second) of a prompt under a plan, which come now on account of a tenant. Without
+// what they need of the cache, and the answer.
+LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
+                 const std::pair<int64_t, int64_t>& tokens, const Payer& payer,
+                 const WorkLoad& load);
 
-// When an item that comes now would have its first token, if nothing else comes: the work that is
-// there goes on as FairShare shares it out, from one end of a prompt or answer to the next, without
-// its rounding. No more than `most_seconds` are looked ahead: it says that then. nullopt: too few
-// steps have run. Pure.
+// When an item that comes now would have its first token: the work that is there, and what comes
+// as the flows say, goes on as FairShare shares it out, from one end of a prompt or answer to the
+// next, without its rounding. Of its own tenant more is expected only where some is there beside
+// it: who asks one after the other asks nothing meanwhile. No more than `most_seconds` are looked
+// ahead: it says that then. nullopt: too few steps have run. Pure.
 std::optional<Forecast> Predict(const WorkLoad& load, LoadItem item, double most_seconds);
+
+// Whether an item that comes now cannot have its first token within `left_seconds`: half of what
+// is expected is later, even if nothing else comes. Returns the seconds that it takes at least, as
+// expected; nullopt: it may be in time.
+std::optional<double> IsTooLate(WorkLoad load, const LoadItem& item, double left_seconds);
+
+// More than Predict can say if nothing else comes, at little cost: as if all that is there were
+// done one after the other.
+double AtMost(const WorkLoad& load, const LoadItem& item);
 
 }  // namespace folio

@@ -165,8 +165,8 @@ void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
     // The token that completes a chunk may be one of them.
     if (sequence.scores) score_rows -= it->num_tokens;
   }
-  budget = FairShare::StepFor(claims_, budget);
-  shares_.Distribute(claims_, budget, [&](Claim* claim, int64_t most) {
+  const double most_work = FairShare::WorkFor(claims_, budget);
+  shares_.Distribute(claims_, budget, most_work, [&](Claim* claim, int64_t most) {
     ScheduledTokens& part = step_[claim->part];
     const Sequence& sequence = *part.sequence;
     int64_t limit = std::min({part.num_tokens + most, share, sequence.num_pending()});
@@ -185,6 +185,7 @@ void Scheduler::PlanPrefills(int64_t budget, int64_t chunk_tokens) {
 
 void Scheduler::Describe(WorkLoad* load) const {
   load->rates = rates_;
+  load->weights_work = options_.costs.weights;
   load->pacer = pacer_;
   load->step_tokens = options_.step_tokens;
   load->prefill_share_tokens = options_.prefill_share_tokens;
@@ -196,11 +197,12 @@ LoadItem Scheduler::Describe(const Sequence& sequence) const {
   const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
   const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
   LoadItem item;
-  item.tenant = claim.tenant;
+  item.tenant = claim.share().key;
   item.weight = claim.share().weight;
   item.served = claim.share().served;
   item.rank = claim.rank();
-  item.turn = claim.turn;
+  item.handicap = claim.handicap;
+  item.answer_work = options_.costs.OfAnswerBeside(sequence.plan, sequence.num_known);
   if (sequence.decoding() || sequence.num_known <= begin) return item;
   item.prompt_tokens = static_cast<double>(sequence.num_known - begin);
   item.token_work = WorkLeft(sequence) / item.prompt_tokens;
@@ -209,11 +211,15 @@ LoadItem Scheduler::Describe(const Sequence& sequence) const {
 
 double Scheduler::UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const {
   if (!rates_.known()) return 0;
-  const double answers = std::max(1, num_answers);
-  const auto prompts = static_cast<double>(std::min<int64_t>(
-      options_.prefill_share_tokens,
-      pacer_.UsualPromptTokens(std::max(1, num_answers), rates_.Seconds(answers, 0))));
-  return (prompt_tokens / prompts + answer_tokens) * rates_.Seconds(answers, prompts);
+  const int64_t answers = std::max(1, num_answers);
+  const auto beside = static_cast<double>(answers);
+  // Of all prompts in a step, and of one of them.
+  const auto all = static_cast<double>(
+      std::clamp<int64_t>(pacer_.UsualPromptTokens(answers, rates_.Seconds(beside, 0)), 1,
+                          std::max<int64_t>(1, options_.step_tokens - answers)));
+  const double own = std::min<double>(options_.prefill_share_tokens, all);
+  return prompt_tokens / own * rates_.Seconds(beside, own) +
+         answer_tokens * rates_.Seconds(beside, all);
 }
 
 bool Scheduler::HasWorkBeside(const Sequence* one) const {

@@ -34,7 +34,11 @@ double WorkCosts::OfPrompt(const AttentionPlan& plan, int64_t begin, int64_t end
 
 double WorkCosts::OfAnswer(const AttentionPlan& plan, int64_t position, int64_t num_answers) const {
   return weights / static_cast<double>(std::max<int64_t>(1, num_answers)) +
-         attended_by_answer * static_cast<double>(NumVisibleKeys(plan, position));
+         OfAnswerBeside(plan, position);
+}
+
+double WorkCosts::OfAnswerBeside(const AttentionPlan& plan, int64_t position) const {
+  return attended_by_answer * static_cast<double>(NumVisibleKeys(plan, position));
 }
 
 }  // namespace folio

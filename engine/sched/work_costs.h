@@ -18,6 +18,8 @@ struct WorkCosts {
   double OfPrompt(const AttentionPlan& plan, int64_t begin, int64_t end) const;
   // The next token of one of the `num_answers` answers in a step, which share the weights.
   double OfAnswer(const AttentionPlan& plan, int64_t position, int64_t num_answers) const;
+  // The same without its part of the weights.
+  double OfAnswerBeside(const AttentionPlan& plan, int64_t position) const;
 
   // To attend to one token, of what a token costs without.
   double attended = 0;

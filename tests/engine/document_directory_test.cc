@@ -188,6 +188,42 @@ TEST_F(DocumentDirectoryTest, StoredDocumentsCountToTheLimitsOfTheirOwner) {
   EXPECT_TRUE(create("acme/other", one).ok());
 }
 
+TEST(DocumentsOnDisk, ThoseOfATenantAreBoundedAsTheyGrowAndAreSaved) {
+  DocumentDirectory directory({.stored_bytes_per_token = 8});
+  const auto tenant = [](int64_t most) {
+    return Payer{std::make_shared<const Tenant>(
+        Tenant{.name = "acme", .limits = {.max_stored_bytes = most}})};
+  };
+  const DocumentHandle a = directory.Create("acme/a", {}, nullptr, tenant(1000))->handle;
+  const DocumentHandle b = directory.Create("acme/b", {}, nullptr, tenant(1000))->handle;
+  const DocumentHandle other = directory.Create("other", {}, nullptr, {})->handle;
+  EXPECT_TRUE(directory.AddTokens(a, 50).ok());
+  EXPECT_TRUE(directory.AddTokens(b, 75).ok());
+  const absl::Status refused = directory.AddTokens(b, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.GetPayload(kLimitPayload), "tenant.stored_bytes");
+  EXPECT_TRUE(directory.AddTokens(other, 1000).ok());
+  EXPECT_EQ(directory.Get(b)->known_tokens, 75);
+  // With the pages, which count from the order on until it is known what they take.
+  EXPECT_FALSE(directory.BeginSaving(a, 401).ok());
+  EXPECT_TRUE(directory.BeginSaving(a, 400).ok());
+  EXPECT_TRUE(directory.AddTokens(a, 0).ok());
+  directory.SetSavedPart(a, 50, absl::UnavailableError("the disk"));
+  EXPECT_TRUE(directory.Remove(b).ok());
+  EXPECT_TRUE(directory.BeginSaving(a, 1000).ok());
+  directory.SetSaved(a, 900);
+  const DocumentHandle c = directory.Create("acme/c", {}, nullptr, tenant(1000))->handle;
+  EXPECT_FALSE(directory.BeginSaving(c, 101).ok());
+  EXPECT_TRUE(directory.AddTokens(c, 12).ok());
+  EXPECT_FALSE(directory.AddTokens(c, 1).ok());
+  // Its limits are those of whoever opened it last.
+  EXPECT_TRUE(directory.Open("acme/c", tenant(1100)).has_value());
+  EXPECT_TRUE(directory.AddTokens(c, 1).ok());
+  EXPECT_TRUE(directory.Open("acme/c", {}).has_value());
+  EXPECT_FALSE(directory.AddTokens(c, 100).ok());
+  EXPECT_FALSE(directory.Open("acme/d", tenant(1100)).has_value());
+}
+
 TEST_F(DocumentDirectoryTest, StoredDocumentsExpireLikeOthers) {
   DocumentDirectory::Stored stored;
   stored.handle = {"old", 7};
@@ -287,9 +323,9 @@ TEST(DocumentDirectoryPins, HoldNoMoreThanTheirPart) {
   EXPECT_TRUE(pin(c, true).ok());
   EXPECT_TRUE(pin(c, true).ok()) << "it is already";
   // One that grows; those that are not pinned may.
-  EXPECT_TRUE(directory.CheckPinned(c, 40).ok());
-  EXPECT_FALSE(directory.CheckPinned(c, 41).ok());
-  EXPECT_TRUE(directory.CheckPinned(b, 1000).ok());
+  EXPECT_TRUE(directory.BeginSaving(c, 40).ok());
+  EXPECT_FALSE(directory.BeginSaving(c, 41).ok());
+  EXPECT_TRUE(directory.BeginSaving(b, 1000).ok());
   EXPECT_TRUE(pin(a, false).ok());
   EXPECT_TRUE(pin(b, true).ok());
   EXPECT_TRUE(directory.Remove(c).ok());

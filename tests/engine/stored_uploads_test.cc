@@ -201,6 +201,35 @@ TEST_F(StoredUploads, WhereTheDiskHasNoRoomForTheCacheTheTextIsSaved) {
   EXPECT_EQ(Ask("book")->text(), expected);
 }
 
+// The text of the document takes less of the tenant's part of the disk than that, its pages more.
+TEST_F(StoredUploads, TakeNoMoreOfTheDiskThanTheirTenantMayHave) {
+  constexpr int64_t kMost = int64_t{64} << 10;
+  const Payer payer{std::make_shared<const Tenant>(
+      Tenant{.name = "acme", .limits = {.max_stored_bytes = kMost}})};
+  const auto open = [&] {
+    return engine_->OpenDocument("acme/book", Resolved("full"), nullptr, payer)->handle;
+  };
+  const DocumentHandle book = open();
+  const auto sink = Follow(book);
+  Append(book, 0, kFirstPart, kFirstBytes);
+  EXPECT_TRUE(engine_->FinishDocument(book).ok());
+  sink->WaitForEnd();
+  const DocumentInfo info = WaitUntilSaved("acme/book");
+  EXPECT_FALSE(info.saved);
+  EXPECT_EQ(info.save_error.GetPayload(kLimitPayload), "tenant.stored_bytes") << info.save_error;
+  EXPECT_TRUE(engine_->DeleteDocument(book).ok());
+  // One that goes on after a restart is bounded, too.
+  engine_->PauseDocument(open());
+  Append(open(), 0, kFirstPart, kFirstBytes);
+  WaitForSavedText("acme/book", kFirstBytes);
+  Restart();
+  const auto again = Follow(open());
+  const std::vector<int32_t> rest(kMost / 8, 3);
+  const absl::Status refused = engine_->AppendToDocument(open(), rest, 4321);
+  EXPECT_EQ(refused.GetPayload(kLimitPayload), "tenant.stored_bytes") << refused;
+  GoOnToTheEnd("acme/book");
+}
+
 TEST_F(StoredUploads, ADamagedCacheIsComputedAgain) {
   const std::string expected = AnswerInOneGo("long_heads");
   BeginAndLeave("book", "long_heads");
