@@ -54,16 +54,16 @@ bool IsSame(const struct stat& a, const struct stat& b) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path) {
-  std::unique_ptr<AuditLog> log(new AuditLog(path));
-  Fd file = log->OpenFile();
-  if (!file.valid()) {
+absl::Status AuditLog::Open(const std::string& path) {
+  MutexLock lock(&mu_);
+  path_ = path;
+  file_ = OpenFile();
+  if (!file_.valid()) {
     return absl::UnavailableError(
         absl::StrCat("cannot write --audit-log ", path, ": ", std::strerror(errno)));
   }
-  MutexLock lock(&log->mu_);
-  log->file_ = std::move(file);
-  return log;
+  is_open_.store(true, std::memory_order_relaxed);
+  return absl::OkStatus();
 }
 
 Fd AuditLog::OpenFile() const {
@@ -72,7 +72,7 @@ Fd AuditLog::OpenFile() const {
 
 void AuditLog::Add(const RpcRecord& record, SteadyTime now) {
   const bool refused = IsRefusal(record);
-  if (!refused && !Concerns(record)) return;
+  if (!is_open() || (!refused && !Concerns(record))) return;
   MutexLock lock(&mu_);
   if (refused) {
     if (refusals_.Wait(now).count() > 0) {
@@ -90,6 +90,7 @@ void AuditLog::Add(const RpcRecord& record, SteadyTime now) {
 }
 
 void AuditLog::Look() {
+  if (!is_open()) return;
   struct stat named {};
   struct stat open {};
   MutexLock lock(&mu_);

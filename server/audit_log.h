@@ -2,11 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <utility>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "engine/base/mutex.h"
 #include "server/auth/minute_rate.h"
 #include "server/clock.h"
@@ -21,9 +19,12 @@ namespace folio::server {
 // Thread-safe.
 class AuditLog {
  public:
-  // Appends to the file, or makes one that its user alone may read. Never waits for who reads a
-  // pipe. Errors: UNAVAILABLE.
-  static absl::StatusOr<std::unique_ptr<AuditLog>> Open(const std::string& path);
+  AuditLog() { refusals_.SetLimit(kRefusalsPerMinute); }
+
+  // From now on lines are appended to the file, or to a new one that its user alone may read;
+  // before, nothing is written. Never waits for who reads a pipe. Call once. Errors: UNAVAILABLE.
+  absl::Status Open(const std::string& path);
+  bool is_open() const { return is_open_.load(std::memory_order_relaxed); }
 
   // Writes a line if the call named a document or a request, listed them, or was not let in. Of the
   // last, which strangers can cause as they like, kRefusalsPerMinute; the next line says how many
@@ -36,14 +37,12 @@ class AuditLog {
   int64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
-  explicit AuditLog(std::string path) : path_(std::move(path)) {
-    refusals_.SetLimit(kRefusalsPerMinute);
-  }
-  Fd OpenFile() const;
+  Fd OpenFile() const FOLIO_REQUIRES(mu_);
 
-  const std::string path_;
+  std::atomic<bool> is_open_{false};
   std::atomic<int64_t> dropped_{0};
   Mutex mu_;
+  std::string path_ FOLIO_GUARDED_BY(mu_);
   Fd file_ FOLIO_GUARDED_BY(mu_);
   MinuteRate refusals_ FOLIO_GUARDED_BY(mu_);
   int64_t left_out_ FOLIO_GUARDED_BY(mu_) = 0;

@@ -319,11 +319,11 @@ class CallCounters final : public prometheus::Collectable {
                               "many of them.",
                               MetricType::Counter));
     Add(&families.back(), static_cast<double>(context_->log.num_left_out()));
-    if (context_->audit == nullptr) return families;
+    if (!context_->audit.is_open()) return families;
     families.push_back(Family("folio_audit_lines_dropped_total",
                               "Lines of the audit log that could not be written.",
                               MetricType::Counter));
-    Add(&families.back(), static_cast<double>(context_->audit->dropped()));
+    Add(&families.back(), static_cast<double>(context_->audit.dropped()));
     return families;
   }
 

@@ -34,7 +34,7 @@ class ReaderWatch {
   std::chrono::seconds patience() const { return patience_; }
 
  private:
-  static constexpr std::chrono::seconds kStall{2};
+  static constexpr std::chrono::milliseconds kStall{250};
   static constexpr std::chrono::seconds kAbortGrace{10};
 
   SteadyTime::duration Unread(SteadyTime now) const {

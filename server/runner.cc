@@ -271,7 +271,7 @@ absl::Status Runner::Start() {
   }
   FOLIO_RETURN_IF_ERROR(s.context.LoadTenants());
   if (!s.options.audit_log.empty()) {
-    FOLIO_ASSIGN_OR_RETURN(s.context.audit, AuditLog::Open(s.options.audit_log));
+    FOLIO_RETURN_IF_ERROR(s.context.audit.Open(s.options.audit_log));
   }
   grpc::ServerBuilder builder;
   SetArguments(s.options, &builder);

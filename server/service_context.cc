@@ -68,7 +68,7 @@ void ServiceContext::KeepHouse(SteadyTime now) {
   pump_beat_.Beat(now);
   CheckLiveness(now);
   LookAtTenants();
-  if (audit != nullptr) audit->Look();
+  audit.Look();
   log.Report(now);
   Engine* const engine = this->engine();
   if (engine == nullptr) return;
@@ -99,7 +99,7 @@ void ServiceContext::Keep(const RpcRecord& call) {
   tenants.OnCall(call);
   const SteadyTime now = clock();
   log.Write(call, now);
-  if (audit != nullptr) audit->Add(call, now);
+  audit.Add(call, now);
 }
 
 grpc::Status ServiceContext::Authenticate(const grpc::ServerContextBase& rpc, Caller* caller) {

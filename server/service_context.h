@@ -123,7 +123,7 @@ class ServiceContext {
   PeerNames peer_names;
   MemoryBudget memory;
   Authenticator authenticator{&peer_names, &memory};
-  std::unique_ptr<AuditLog> audit;  // null: none is wanted; set before the first call
+  AuditLog audit;
   ServiceRate rate;
   StreamCount streams;
   CallRegistry calls;

@@ -42,6 +42,7 @@ std::optional<std::string_view> TokenIn(std::string_view header) {
 }  // namespace
 
 absl::Status Authenticator::Load(const std::string& path) {
+  MutexLock file(&file_mu_);
   path_ = path;
   seen_.emplace(std::vector<std::string>{path});
   FOLIO_ASSIGN_OR_RETURN(auto read, TenantDirectory::Read(path));
@@ -55,6 +56,7 @@ std::set<std::string> Authenticator::tenant_names() const {
 }
 
 std::optional<absl::Status> Authenticator::Look() {
+  MutexLock file(&file_mu_);
   if (!seen_.has_value() || !seen_->Changed()) return std::nullopt;
   auto read = TenantDirectory::Read(path_);
   if (!read.ok()) return read.status();

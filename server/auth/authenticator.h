@@ -43,7 +43,7 @@ class Authenticator {
   std::set<std::string> tenant_names() const;
 
   // Reads the file again if it has changed. nullopt: it has not; not OK: what is wrong with it, and
-  // the tenants stay as they are. Not to be called by two threads at once.
+  // the tenants stay as they are.
   std::optional<absl::Status> Look();
 
  private:
@@ -56,11 +56,13 @@ class Authenticator {
                               const char** why) const;
   TenantCalls* CallsOf(const std::string& tenant);
 
-  std::string path_;
-  std::optional<FileStamps> seen_;
   const PeerNames* const peer_names_;
   MemoryBudget* const memory_;
   TenantCalls nobody_{memory_};
+  // Of whoever reads the file, which takes a while.
+  Mutex file_mu_;
+  std::string path_ FOLIO_GUARDED_BY(file_mu_);
+  std::optional<FileStamps> seen_ FOLIO_GUARDED_BY(file_mu_);
   mutable Mutex mu_;
   Directory tenants_ FOLIO_GUARDED_BY(mu_);
   // Of all that ever were in the file: calls of tenants that are no more may still run.
