@@ -23,6 +23,10 @@ file(GLOB_RECURSE xgrammar_sources "${xgrammar_SOURCE_DIR}/cpp/*.cc")
 list(FILTER xgrammar_sources EXCLUDE REGEX "/cpp/tvm_ffi/")
 add_library(folio_xgrammar STATIC EXCLUDE_FROM_ALL ${xgrammar_sources})
 target_compile_features(folio_xgrammar PUBLIC cxx_std_17)
+# It has variants of types that are incomplete, which clang takes with the vectors of C++17 only.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  set_target_properties(folio_xgrammar PROPERTIES CXX_STANDARD 17)
+endif()
 target_include_directories(folio_xgrammar SYSTEM PUBLIC
   ${xgrammar_SOURCE_DIR}/include
   ${xgrammar_SOURCE_DIR}/3rdparty/dlpack/include
