@@ -40,6 +40,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const ConnectOptions&
   arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 5000);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetServiceConfigJSON(kServiceConfig);
   const auto credentials = ChannelCredentialsOf(options.credentials);
   if (!credentials.ok()) return credentials.status();

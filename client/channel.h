@@ -11,7 +11,8 @@
 
 namespace folio::client {
 
-// Opens a channel with the limits that the API needs and waits until a server is ready.
+// Opens a channel with the limits that the API needs, on connections that no other channel uses,
+// and waits until a server is ready.
 // Its calls go in turn to all servers that the target names and that serve (grpc.health.v1, service
 // ""). One that is answered with UNAVAILABLE before anything else is sent again, 4 times in all,
 // after 0.2 to 2 s; gRPC heeds the trailer grpc-retry-pushback-ms here, and not RetryInfo.

@@ -11,9 +11,8 @@ constexpr uint64_t kProbeArrivalSalt = 2;
 
 }  // namespace
 
-LoadRunner::LoadRunner(v1::Inference::Stub& stub, const PromptBuilder& prompts,
-                       const Options& options)
-    : stub_(stub), prompts_(prompts), options_(options), workload_(options) {
+LoadRunner::LoadRunner(const Stubs& stubs, const PromptBuilder& prompts, const Options& options)
+    : stubs_(stubs), prompts_(prompts), options_(options), workload_(options) {
   if (options.open_loop()) {
     arrivals_.emplace(*options.rate, options.burstiness, options.seed + kArrivalSalt);
   }
@@ -95,7 +94,8 @@ void LoadRunner::StartCall(Prepared prepared, double scheduled_seconds) {
   auto call = std::make_unique<GenerateCall>(id, clock_, static_cast<CallObserver&>(*this));
   GenerateCall& started = *call;
   in_flight_.emplace(id, std::move(call));
-  started.Start(stub_, std::move(prepared.request), std::move(record), options_);
+  started.Start(*stubs_[id % stubs_.size()], std::move(prepared.request), std::move(record),
+                options_);
 }
 
 void LoadRunner::FireCancels() {

@@ -27,8 +27,11 @@ namespace folio::loadtest {
 // the thread that calls Run().
 class LoadRunner final : private CallObserver {
  public:
+  // Of each connection.
+  using Stubs = std::vector<std::unique_ptr<v1::Inference::Stub>>;
+
   // All arguments must outlive the runner.
-  LoadRunner(v1::Inference::Stub& stub, const PromptBuilder& prompts, const Options& options);
+  LoadRunner(const Stubs& stubs, const PromptBuilder& prompts, const Options& options);
 
   // Runs once, until the last stream has ended. The records are in the order in which the calls
   // ended.
@@ -58,7 +61,7 @@ class LoadRunner final : private CallObserver {
   // Waits until a call ends or something is due.
   void WaitForWork();
 
-  v1::Inference::Stub& stub_;
+  const Stubs& stubs_;
   const PromptBuilder& prompts_;
   const Options& options_;
   const RunClock clock_;

@@ -1,7 +1,5 @@
 #include "loadtest/load_test.h"
 
-#include <grpcpp/channel.h>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
@@ -58,11 +56,11 @@ void AwaitIdle(client::Client& client, RunResult* result) {
 
 }  // namespace
 
-absl::StatusOr<RunResult> RunLoadTest(const std::shared_ptr<grpc::Channel>& channel,
+absl::StatusOr<RunResult> RunLoadTest(const std::vector<std::shared_ptr<grpc::Channel>>& channels,
                                       const Options& options) {
   RunResult result;
   result.date = absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone());
-  client::Client client(channel);
+  client::Client client(channels.front());
   auto info = client.GetServerInfo();
   if (!info.ok()) return info.status();
   result.server = *std::move(info);
@@ -71,8 +69,9 @@ absl::StatusOr<RunResult> RunLoadTest(const std::shared_ptr<grpc::Channel>& chan
   const absl::Status fits = CheckPromptSize(*prompts, options, result.server);
   if (!fits.ok()) return fits;
 
-  const std::unique_ptr<v1::Inference::Stub> stub = v1::Inference::NewStub(channel);
-  result.records = LoadRunner(*stub, *prompts, options).Run();
+  std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
+  for (const auto& channel : channels) stubs.push_back(v1::Inference::NewStub(channel));
+  result.records = LoadRunner(stubs, *prompts, options).Run();
   if (IsIdle(result.server)) AwaitIdle(client, &result);
   if (options.verify_greedy) {
     result.greedy = VerifyGreedy(client, *prompts, options, result.records);

@@ -7,6 +7,8 @@
 #include <exception>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <vector>
 
 #include "client/channel.h"
 #include "client/status.h"
@@ -24,10 +26,14 @@ int Fail(const absl::Status& status, ExitCode code) {
 }
 
 int Run(const folio::loadtest::Options& options) {
-  const auto channel =
-      folio::client::OpenChannel({.target = options.server, .credentials = options.credentials});
-  if (!channel.ok()) return Fail(channel.status(), kExitImpossible);
-  const auto result = folio::loadtest::RunLoadTest(*channel, options);
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  while (std::ssize(channels) < options.connections) {
+    auto channel =
+        folio::client::OpenChannel({.target = options.server, .credentials = options.credentials});
+    if (!channel.ok()) return Fail(channel.status(), kExitImpossible);
+    channels.push_back(*std::move(channel));
+  }
+  const auto result = folio::loadtest::RunLoadTest(channels, options);
   if (!result.ok()) return Fail(result.status(), kExitImpossible);
   const std::string json = folio::loadtest::FormatJson(*result, options);
   if (options.json) {

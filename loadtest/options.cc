@@ -180,6 +180,10 @@ void AddOptions(CLI::App& app, Options& options) {
       ->envname("FOLIO_SERVER")
       ->capture_default_str();
   client::AddCredentialFlags(&app, &options.credentials);
+  app.add_option("--connections", options.connections,
+                 "Connections that requests go over in turn: a server limits the calls of each")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   AddLoadOptions(app, options);
   AddRequestOptions(app, options);
   AddCheckOptions(app, options);

@@ -28,6 +28,8 @@ struct Goodput {
 struct Options {
   std::string server = "localhost:50051";
   client::Credentials credentials;
+  // Requests go over them in turn.
+  int connections = 1;
   // Open loop if set, else closed loop with `concurrency` requests at a time.
   std::optional<double> rate;
   double burstiness = 1.0;

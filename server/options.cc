@@ -178,9 +178,12 @@ void AddServerFlags(CLI::App* app, ServerOptions* options) {
                   "A step that lasts longer ends the server; 0: 120 on a GPU, 600 on a CPU")
       ->check(kCount);
   app->add_option("--otlp-endpoint", options->otlp_endpoint,
-                  "OpenTelemetry collector that the spans of calls are sent to, by OTLP over gRPC "
-                  "without TLS, or off")
+                  "OpenTelemetry collector that the spans of calls are sent to, by OTLP over gRPC, "
+                  "or off")
       ->check(CLI::IsMember({"off"}) | kAddress);
+  app->add_option("--otlp-ca", options->otlp_ca,
+                  "PEM file of roots, read again when it changes: the collector is spoken to by "
+                  "TLS, and shows a certificate that descends from one");
   app->add_option("--slow-step-seconds", options->engine.slow_step_seconds,
                   "A step of the engine that lasts longer is logged with what was in it; 0: none")
       ->check(CLI::NonNegativeNumber);

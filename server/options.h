@@ -43,6 +43,7 @@ struct ServerOptions {
   // engine thread cannot be joined.
   std::function<void()> on_stall;
   std::string otlp_endpoint = "off";  // where spans are sent
+  std::string otlp_ca;                // PEM file of roots: by TLS
   std::string log_level = "info";
   bool log_json = false;
   // Lines about calls of one client; 0: no bound.

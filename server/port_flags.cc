@@ -34,6 +34,9 @@ absl::Status CheckTogether(const ServerOptions& options) {
   if (!tls.client_ca.empty() && !tls.enabled()) {
     return absl::InvalidArgumentError("--tls-client-ca needs --tls-cert");
   }
+  if (!options.otlp_ca.empty() && options.otlp_endpoint == "off") {
+    return absl::InvalidArgumentError("--otlp-ca needs --otlp-endpoint");
+  }
   if (options.metrics_tls && !tls.enabled()) {
     return absl::InvalidArgumentError("--metrics-tls needs --tls-cert");
   }

@@ -269,6 +269,7 @@ absl::Status Runner::Start() {
     return absl::ResourceExhaustedError(absl::StrCat(
         room.status().message(), " for the threads of the server; raise RLIMIT_AS (ulimit -v)"));
   }
+  FOLIO_RETURN_IF_ERROR(CheckCollectorRoots(s.options.otlp_ca));
   FOLIO_RETURN_IF_ERROR(s.context.LoadTenants());
   if (!s.options.audit_log.empty()) {
     FOLIO_RETURN_IF_ERROR(s.context.audit.Open(s.options.audit_log));

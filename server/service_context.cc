@@ -58,8 +58,10 @@ ServiceContext::ServiceContext(const ServerOptions& o, Clock c, Metrics* m)
       metrics(m),
       memory(options.requests.max_memory_bytes),
       log(options.log_calls_per_second),
-      spans(options.otlp_endpoint == "off" ? nullptr
-                                           : std::make_unique<SpanExporter>(options.otlp_endpoint)),
+      spans(options.otlp_endpoint == "off"
+                ? nullptr
+                : std::make_unique<SpanExporter>(options.otlp_endpoint,
+                                                 CollectorCredentials(options.otlp_ca))),
       pump(clock, [this](SteadyTime now) { KeepHouse(now); }) {
   pump_beat_.Beat(clock());  // the first: a pump that never begins is noticed, too
 }

@@ -1,12 +1,17 @@
 #include "server/span_exporter.h"
 
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
+#include "engine/base/input_file.h"
 #include "server/version.h"
 
 namespace folio::server {
@@ -14,6 +19,8 @@ namespace {
 
 // For what is under way and for what is queued when the process ends.
 constexpr std::chrono::milliseconds kLastTimeout{500};
+constexpr unsigned kRootsSeconds = 10;  // between looks at a file of roots
+constexpr size_t kMaxRootsBytes = 4 << 20;
 
 otlp::ExportTraceServiceRequest RequestOf(std::vector<otlp::Span> batch) {
   otlp::ExportTraceServiceRequest request;
@@ -30,10 +37,30 @@ otlp::ExportTraceServiceRequest RequestOf(std::vector<otlp::Span> batch) {
 
 }  // namespace
 
-SpanExporter::SpanExporter(const std::string& endpoint, const Limits& limits)
+std::shared_ptr<grpc::ChannelCredentials> CollectorCredentials(const std::string& ca_file) {
+  if (ca_file.empty()) return grpc::InsecureChannelCredentials();
+  using grpc::experimental::FileWatcherCertificateProvider;
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<FileWatcherCertificateProvider>(ca_file, kRootsSeconds));
+  options.watch_root_certs();
+  return grpc::experimental::TlsCredentials(options);
+}
+
+absl::Status CheckCollectorRoots(const std::string& ca_file) {
+  if (ca_file.empty()) return absl::OkStatus();
+  const auto roots = ReadSmallFile(ca_file, kMaxRootsBytes);
+  if (!roots.ok()) return absl::InvalidArgumentError(roots.status().message());
+  if (!absl::StrContains(*roots, "-----BEGIN CERTIFICATE-----")) {
+    return absl::InvalidArgumentError(absl::StrCat(ca_file, " holds no certificate in PEM"));
+  }
+  return absl::OkStatus();
+}
+
+SpanExporter::SpanExporter(const std::string& endpoint, const Credentials& credentials,
+                           const Limits& limits)
     : limits_(limits),
-      stub_(otlp::TraceService::NewStub(
-          grpc::CreateChannel(endpoint, grpc::InsecureChannelCredentials()))),
+      stub_(otlp::TraceService::NewStub(grpc::CreateChannel(endpoint, credentials))),
       thread_([this] { Main(); }) {}
 
 SpanExporter::~SpanExporter() {

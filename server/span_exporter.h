@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/base/mutex.h"
 #include "otlp/trace_service.grpc.pb.h"
 
@@ -18,9 +19,15 @@ namespace folio::server {
 
 namespace otlp = opentelemetry::proto::collector::trace::v1;
 
-// Sends spans to a collector of OpenTelemetry, in batches and on a thread of its own, over gRPC
-// without TLS. Whoever adds spans never waits: those that find the queue full are dropped, and so
-// are batches that the collector does not take. Thread-safe.
+// How a collector is spoken to: by TLS where there is a PEM file of roots, which is read again when
+// it changes, else without.
+std::shared_ptr<grpc::ChannelCredentials> CollectorCredentials(const std::string& ca_file);
+// Errors: INVALID_ARGUMENT if that file cannot be read or holds no certificate. No file: OK.
+absl::Status CheckCollectorRoots(const std::string& ca_file);
+
+// Sends spans to a collector of OpenTelemetry, in batches and on a thread of its own. Whoever adds
+// spans never waits: those that find the queue full are dropped, and so are batches that the
+// collector does not take. Thread-safe.
 class SpanExporter {
  public:
   struct Limits {
@@ -30,8 +37,10 @@ class SpanExporter {
     std::chrono::milliseconds delay{1000};
     std::chrono::milliseconds timeout{5000};
   };
-  explicit SpanExporter(const std::string& endpoint) : SpanExporter(endpoint, Limits()) {}
-  SpanExporter(const std::string& endpoint, const Limits& limits);
+  using Credentials = std::shared_ptr<grpc::ChannelCredentials>;
+  SpanExporter(const std::string& endpoint, const Credentials& credentials)
+      : SpanExporter(endpoint, credentials, Limits()) {}
+  SpanExporter(const std::string& endpoint, const Credentials& credentials, const Limits& limits);
   // Sends what is queued if the collector takes it at once.
   ~SpanExporter();
 

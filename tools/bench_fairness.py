@@ -3,6 +3,7 @@ another client's flood of long prompts, predictions against what then happened, 
 import argparse
 import json
 import multiprocessing
+import os
 import pathlib
 import random
 import re
@@ -29,6 +30,7 @@ QUEUE_SECONDS, FIRST_TOKEN_SECONDS = 1, 3
 ESTIMATED_QUEUE, ESTIMATED_FIRST_TOKEN = 9, 10
 # Prompts of the tenants of `estimates`, and how many of ten are so long.
 SIZES = {32: 2, 200: 3, 1000: 2, 4000: 1, 16000: 1, 32000: 1}
+CONNECTIONS = 8  # of the overload: one has 256 calls at a time
 WINDOW = 1 << 20  # of HTTP/2: prompts of token ids are large
 
 
@@ -76,6 +78,10 @@ def timing(completed, which):
 
 def quantile(values, part):
     return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def server_of(args, *flags):
+    return RunningServer(args.bin, args.model, *flags, *args.flags, processors=args.server_processors)
 
 
 RETRY_SECONDS = 5
@@ -161,7 +167,7 @@ class Steps:
 
 
 def flood(args):
-    with RunningServer(args.bin, args.model, f"--step-tokens={STEP_TOKENS}", *args.flags) as server:
+    with server_of(args, f"--step-tokens={STEP_TOKENS}") as server:
         ask_many(server.address, 20, 0, 7)  # warms up
         alone = ask_many(server.address, args.questions, 0.02, 1)
         with Flood(server.address, args.flood, args.flood_tokens) as flooder:
@@ -264,7 +270,7 @@ def print_errors(name, samples, step):
 
 def estimates(args):
     """Several tenants send texts of all lengths, as many as the server can just bear; before each they ask how long it takes."""
-    with RunningServer(args.bin, args.model, *args.flags) as server:
+    with server_of(args) as server:
         done = multiprocessing.Value("i")
         for process in in_processes(ask_in_turn, *[(server.address, source, args.seconds, done) for source in TENANTS]):
             process.join()
@@ -334,7 +340,7 @@ def obey(address, n, deadline, results):
 
 
 def overload(args):
-    with RunningServer(args.bin, args.model, *args.flags) as server:
+    with server_of(args) as server:
         load_test(args, server, "--concurrency=16", "--num-requests=50", *args.mix)  # warms up
         length = args.seconds + 2 * Window.LEAD_SECONDS
         with Window(server, args.seconds) as best:
@@ -342,8 +348,8 @@ def overload(args):
         print(f"best: {best.rate:.1f} requests/s in a closed loop; resident {resident(server):.0f} MiB")
         for name, deadline in (("without deadlines", 60), (f"deadlines of {args.deadline:g} s", args.deadline)):
             with Window(server, args.seconds) as window:
-                result = load_test(args, server, f"--rate={10 * best.rate}", f"--duration={length}", f"--timeout={deadline}",
-                                   *args.mix, seconds=length + deadline + 60)
+                result = load_test(args, server, f"--rate={10 * best.rate}", f"--connections={CONNECTIONS}",
+                                   f"--duration={length}", f"--timeout={deadline}", *args.mix, seconds=length + deadline + 60)
             rejects = result.get("rejects", [])
             count, told = (sum(reject[key] for reject in rejects) for key in ("count", "with_retry_delay"))
             print(f"10 x overload, {name}: {window.rate:.1f} requests/s in time, {window.rate / best.rate:.0%} of the best; "
@@ -375,8 +381,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=30, help="of each window that is measured")
     parser.add_argument("--deadline", type=float, default=5)
     parser.add_argument("--obeying", type=int, default=400, help="clients that come again when they are told to")
+    parser.add_argument("--server-processors", help="as taskset has them; the clients should have others")
+    parser.add_argument("--client-processors", type=int, nargs="*")
     parser.add_argument("--flags", nargs="*", default=[], help="of the server")
     args = parser.parse_args()
+    if args.client_processors:
+        os.sched_setaffinity(0, args.client_processors)
     args.mix = ("--prompt-tokens=64:0.6,512:0.3,4096:0.1", "--output-tokens=32:1",
                 "--strategies=full:1,lm_infinite:1,long_heads:1")
     {"flood": flood, "estimates": estimates, "overload": overload}[args.what](args)

@@ -24,13 +24,15 @@ def wait_for(condition, what, seconds=300):
 class RunningServer:
     """`with RunningServer(bin_dir, model, ...) as server:` — server.address, server.metrics()."""
 
-    def __init__(self, bin_dir, model, *flags, start_seconds=START_SECONDS, stdout=None, client_environment=None):
+    def __init__(self, bin_dir, model, *flags, start_seconds=START_SECONDS, stdout=None, client_environment=None,
+                 processors=None):
         self.bin_dir, self.start_seconds, self.stdout = pathlib.Path(bin_dir), start_seconds, stdout
         self.client_environment = client_environment or {}
         self.directory = tempfile.TemporaryDirectory(prefix="folio-")
         self.port_file = pathlib.Path(self.directory.name) / "ports.json"
         self.log_path = pathlib.Path(self.directory.name) / "server.log"
-        self.command = [str(self.bin_dir / "folio-server"), f"--model={model}", "--listen=127.0.0.1:0",
+        pinned = ["taskset", "--cpu-list", processors] if processors else []
+        self.command = [*pinned, str(self.bin_dir / "folio-server"), f"--model={model}", "--listen=127.0.0.1:0",
                         "--metrics-listen=127.0.0.1:0", f"--port-file={self.port_file}", *flags]
 
     def __enter__(self):

@@ -1,6 +1,6 @@
 """A server at 70 % of what it can, for hours: two tenants ask, a third uploads, asks many questions, scores, leaves uploads and
 answers half-way and deletes, all over TLS. Every 30 s memory, descriptors, threads, KV cache and the 99th percentile of the
-first token are noted. Exit status 1 when a call fails, something is left behind, or memory or latency has grown beyond noise;
+first token are noted. SIGTERM ends it early. Exit status 1 when a call fails, something is left behind, or memory or latency has grown beyond noise;
 the report is written either way (./dev soak-service)."""
 import argparse
 import contextlib
@@ -153,7 +153,9 @@ def soak(args, server, tenants, directory):
                    both(server, tenants, "--concurrency=16", f"--duration={args.capacity_seconds}"))
         rate = LOAD * best / len(ASKERS)
         start = time.monotonic()
-        while time.monotonic() - start < 60 * args.minutes:
+        ended = threading.Event()
+        signal.signal(signal.SIGTERM, lambda *_: ended.set())
+        while time.monotonic() - start < 60 * args.minutes and not ended.is_set():
             reports = both(server, tenants, f"--rate={rate}", f"--duration={args.every}", *CANCELLED)
             samples.append(sample(server, process, reports, time.monotonic() - start))
             print("  ".join(f"{name} {value:.0f}" for name, value in samples[-1].items()), flush=True)
@@ -165,7 +167,7 @@ def soak(args, server, tenants, directory):
         wait_for(lambda: server.metrics()[KV_USED] == 0, "no KV is in use", 60)
     except AssertionError as error:
         faults.append(str(error))
-    return {"minutes": args.minutes, "load": LOAD, "capacity_requests_per_second": best, "rounds_of_documents": keeper.rounds,
+    return {"minutes": round(samples[-1]["seconds"] / 60, 1), "load": LOAD, "capacity_requests_per_second": best, "rounds_of_documents": keeper.rounds,
             "samples": samples, "faults": faults}
 
 

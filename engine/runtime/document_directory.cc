@@ -14,14 +14,6 @@
 namespace folio {
 namespace {
 
-// The time of use on disk follows after this part of the TTL, but not more often than that.
-constexpr int64_t kTtlParts = 16;
-constexpr int64_t kMinUpdateUs = 1'000'000;
-
-absl::Status NoDocument(const std::string& id) {
-  return absl::NotFoundError(absl::StrCat("no document ", Quoted(DocumentName(id))));
-}
-
 int64_t SystemTimeUs() {
   using std::chrono::system_clock;
   return std::chrono::duration_cast<std::chrono::microseconds>(
@@ -31,10 +23,6 @@ int64_t SystemTimeUs() {
 
 int64_t PinnedBytes(const DocumentInfo& document) {
   return document.attributes.pinned ? document.stored_bytes : 0;
-}
-
-bool IsFinished(const DocumentInfo& document) {
-  return document.state == DocumentState::kReady || document.state == DocumentState::kFailed;
 }
 
 // Whose limits a document counts to: its payer's, of whom one that was stored knows the name alone.
@@ -67,6 +55,10 @@ DocumentDirectory::DocumentDirectory(const DocumentLimits& limits)
         return filled;
       }()) {}
 
+absl::Status DocumentDirectory::NoDocument(const std::string& id) {
+  return absl::NotFoundError(absl::StrCat("no document ", Quoted(DocumentName(id))));
+}
+
 const DocumentInfo* DocumentDirectory::Lookup(const DocumentHandle& handle) const {
   const auto it = documents_.find(handle.id);
   return it == documents_.end() || it->second.handle != handle ? nullptr : &it->second;
@@ -98,11 +90,6 @@ void DocumentDirectory::SetState(DocumentInfo* document, DocumentState state) {
   ++counts_[static_cast<size_t>(state)];
   document->state = state;
   if (IsFinished(*document)) SetUsed(document);
-}
-
-void DocumentDirectory::SetUsed(DocumentInfo* document) {
-  document->attributes.last_used_us = limits_.now_us();
-  first_expiry_us_ = std::min(first_expiry_us_, document->attributes.expires_at_us());
 }
 
 absl::Status DocumentDirectory::CheckTenant(const Payer& payer) const {
@@ -264,65 +251,6 @@ void DocumentDirectory::SetSavedPart(const DocumentHandle& handle, int64_t text_
   if (!stored_bytes.ok()) return;
   document->saved_text_bytes = text_bytes;
   document->stored_bytes = *stored_bytes;
-}
-
-absl::StatusOr<DocumentInfo> DocumentDirectory::UpdateAttributes(
-    const DocumentHandle& handle, absl::FunctionRef<void(DocumentAttributes*)> update) {
-  const Changing change(this, handle);
-  DocumentInfo* const document = change.document;
-  if (document == nullptr) return NoDocument(handle.id);
-  DocumentAttributes attributes = document->attributes;
-  update(&attributes);
-  if (attributes.pinned && !document->attributes.pinned) {
-    FOLIO_RETURN_IF_ERROR(CheckPinned(handle.id, pinned_bytes_, document->stored_bytes));
-  }
-  document->attributes = std::move(attributes);
-  SetUsed(document);
-  document->stored_use_us = document->attributes.last_used_us;
-  return *document;
-}
-
-absl::Status DocumentDirectory::CheckPinned(const std::string& id, int64_t pinned_bytes,
-                                            int64_t num_bytes) const {
-  if (pinned_bytes + num_bytes <= limits_.max_pinned_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "document ", Quoted(DocumentName(id)), " takes ", num_bytes, " bytes on disk and ",
-      pinned_bytes, " are pinned: together more than ", limits_.max_pinned_bytes,
-      ", half of --store-bytes; unpin or delete documents, or raise --store-bytes"));
-}
-
-void DocumentDirectory::CopyAttributes(const DocumentHandle& handle,
-                                       DocumentAttributes* attributes) const {
-  MutexLock lock(&mu_);
-  if (const DocumentInfo* document = Lookup(handle)) *attributes = document->attributes;
-}
-
-bool DocumentDirectory::Touch(const DocumentHandle& handle) {
-  const Changing change(this, handle);
-  DocumentInfo* const document = change.document;
-  if (document == nullptr) return false;
-  SetUsed(document);
-  const DocumentAttributes& attributes = document->attributes;
-  if (!document->saved || attributes.ttl_us == 0) return false;
-  const int64_t interval = std::max(kMinUpdateUs, attributes.ttl_us / kTtlParts);
-  if (attributes.last_used_us - document->stored_use_us < interval) return false;
-  document->stored_use_us = attributes.last_used_us;
-  return true;
-}
-
-std::vector<DocumentHandle> DocumentDirectory::Expired() const {
-  std::vector<DocumentHandle> expired;
-  MutexLock lock(&mu_);
-  const int64_t now = limits_.now_us();
-  if (now < first_expiry_us_) return expired;
-  first_expiry_us_ = DocumentAttributes::kNever;
-  for (const auto& [id, document] : documents_) {
-    if (!IsFinished(document)) continue;
-    const int64_t expiry = document.attributes.expires_at_us();
-    first_expiry_us_ = std::min(first_expiry_us_, expiry);
-    if (expiry <= now) expired.push_back(document.handle);
-  }
-  return expired;
 }
 
 void DocumentDirectory::ForgetSaveError(const DocumentHandle& handle) {

@@ -158,6 +158,10 @@ class DocumentDirectory {
   void Add(DocumentInfo document) FOLIO_REQUIRES(mu_);
   absl::Status CheckPinned(const std::string& id, int64_t pinned_bytes, int64_t num_bytes) const;
   const DocumentInfo* Lookup(const DocumentHandle& handle) const FOLIO_REQUIRES(mu_);
+  static absl::Status NoDocument(const std::string& id);
+  static bool IsFinished(const DocumentInfo& document) {
+    return document.state == DocumentState::kReady || document.state == DocumentState::kFailed;
+  }
   void SetState(DocumentInfo* document, DocumentState state) FOLIO_REQUIRES(mu_);
   void SetUsed(DocumentInfo* document) FOLIO_REQUIRES(mu_);
 

@@ -112,19 +112,28 @@ absl::Status EngineImpl::JoinQueue(const GenerateSpec& spec, const Checked& chec
   return full == nullptr ? absl::OkStatus() : QueueFull(full, of, load, bounds);
 }
 
-absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
-  MutexLock lock(&order_mu_);
-  FOLIO_ASSIGN_OR_RETURN(const Checked checked, Check(&spec));
+absl::StatusOr<EngineImpl::Checked> EngineImpl::CheckAdmission(GenerateSpec* spec) const {
+  FOLIO_ASSIGN_OR_RETURN(Checked checked, Check(spec));
   FOLIO_RETURN_IF_ERROR(
-      CheckCapacity(spec.attention, checked.prompt_tokens + spec.stop.max_new_tokens,
+      CheckCapacity(spec->attention, checked.prompt_tokens + spec->stop.max_new_tokens,
                     checked.needed_bytes, model_->store->capacity_bytes(), model_->attention));
-  FOLIO_RETURN_IF_ERROR(CheckTenantCapacity(spec.tenant, checked.needed_bytes));
+  FOLIO_RETURN_IF_ERROR(CheckTenantCapacity(spec->tenant, checked.needed_bytes));
   if (num_posted_.load() >= NumAdmissible(thread_.Stats(), options_)) {
     return LimitReached(
         kQueuedRequests, LimitOf::kAll,
         absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
   }
-  FOLIO_RETURN_IF_ERROR(CheckDeadline(spec, checked));
+  return checked;
+}
+
+absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
+  if (spec.deadline.has_value()) {
+    // Looks far ahead: not while others wait for the lock.
+    FOLIO_ASSIGN_OR_RETURN(const Checked checked, CheckAdmission(&spec));
+    FOLIO_RETURN_IF_ERROR(CheckDeadline(spec, checked));
+  }
+  MutexLock lock(&order_mu_);
+  FOLIO_ASSIGN_OR_RETURN(const Checked checked, CheckAdmission(&spec));
   TenantAccounts::Ticket ticket;
   FOLIO_RETURN_IF_ERROR(JoinQueue(spec, checked, &ticket));
   if (spec.document.has_value() && directory_.Touch(*spec.document)) {

@@ -113,7 +113,9 @@ absl::Status EngineLoop::CheckDeadline(const Generation& generation, SteadyTime 
   if (sequence.decoding() || generation.awaits_document || !scheduler_.rates().known()) {
     return absl::OkStatus();
   }
-  const double needed = scheduler_.rates().Seconds(0, scheduler_.WorkLeft(sequence));
+  const double needed = scheduler_.rates().Seconds(
+      {.prompt_tokens = static_cast<double>(sequence.num_known - sequence.num_in_kv),
+       .prompt_work = scheduler_.WorkLeft(sequence)});
   const std::chrono::duration<double> left = *deadline - now;
   if (kMargin * needed <= left.count()) return absl::OkStatus();
   return StatusOf([&] {
@@ -210,6 +212,7 @@ bool EngineLoop::RunStep() {
     work.num_chunks += part.sequence->ChunksCompleted(part.num_tokens);
     if (documents_.RenditionOf(part.sequence) != nullptr) document_rows += part.num_tokens;
     work.prompt_work += scheduler_.WorkOf(part);
+    work.answer_work += scheduler_.WorkOfAnswer(part);
   }
   slow_steps_.Begin(step);
   if (!StartStep(step)) return true;

@@ -43,6 +43,7 @@ void Arrivals::Describe(SteadyTime now, std::vector<WorkFlow>* flows) const {
     const auto follow = [count](double one, double* mean) { *mean += (one - *mean) / count; };
     follow(item.prompt_tokens, &flow->item.prompt_tokens);
     follow(item.token_work, &flow->item.token_work);
+    follow(item.token_growth, &flow->item.token_growth);
     follow(item.answer_tokens, &flow->item.answer_tokens);
   }
   for (WorkFlow& flow : *flows) flow.per_second = flow.count / seconds;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/sched/fair_share.h"
 #include "engine/sched/step_pacer.h"
 #include "engine/sched/step_rates.h"
 #include "engine/sched/work_costs.h"
@@ -18,22 +19,31 @@ struct LoadItem {
   // The handicap of one that has given its place away for now.
   static constexpr double kFirst = -1e9;
 
-  // Of the rest of its prompt.
+  // Of the rest of its prompt; of its next token, and of so many of these.
   double work() const { return prompt_tokens * token_work; }
+  double next_token_work() const { return token_work - token_growth * prompt_tokens / 2; }
+  double WorkOfNext(double tokens) const;
+  // So many of them are done.
+  void TakeTokens(double tokens);
+  // Its tokens are all so much work, and the next one so much: it grows evenly in between.
+  void SetWork(double work, double next_token);
 
   uint64_t tenant = 0;  // TenantShare::key
   double weight = 1;
-  double served = 0;    // TenantShare::served
-  double rank = 0;      // Claim::rank
-  double handicap = 0;  // Claim::handicap, while it waits
+  double served = 0;       // TenantShare::served
+  double deficit = 0;      // TenantShare::deficit
+  int64_t last_step = -2;  // TenantShare::last_step
+  double rank = 0;         // Claim::rank
+  double handicap = 0;     // Claim::handicap, while it waits
   // It has a place, and what it needs of the cache.
   bool runs = false;
   bool needs_place = true;  // not so the prefill of a document
   int64_t needed_bytes = 0;
-  // What is left of its prompt, with the work for one of these tokens; and of its answer, as such
-  // answers are.
+  // What is left of its prompt, with the work for one of these tokens in the mean, and by how much
+  // each is more than the one before; and of its answer, as such answers are.
   double prompt_tokens = 0;
   double token_work = 1;
+  double token_growth = 0;
   double answer_tokens = 0;
   // Of each of these, beside its part of the weights (WorkCosts).
   double answer_work = 0;
@@ -52,6 +62,7 @@ struct WorkLoad {
   std::vector<WorkFlow> flows;  // what is expected to come
   StepRates rates;
   StepPacer pacer{0};
+  FairShare fair_share;
   // Of a step with answers, which share it.
   double weights_work = 0;
   int step_tokens = 0;
@@ -77,11 +88,11 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
                  const WorkLoad& load);
 
 // When an item that comes now would have its first token: the work that is there, and what comes
-// as the flows say, goes on as FairShare shares it out, from one end of a prompt or answer to the
-// next, without its rounding. Of its own tenant more is expected only where some is there beside
-// it: who asks one after the other asks nothing meanwhile. No more than `most_seconds` are looked
-// ahead: it says that then. nullopt: too few steps have run. Pure.
-std::optional<Forecast> Predict(const WorkLoad& load, LoadItem item, double most_seconds);
+// as the flows say, goes on as FairShare shares it out (ScheduleSimulation). Of its own tenant more
+// is expected only where some is there beside it: who asks one after the other asks nothing
+// meanwhile. No more than `most_seconds` are looked ahead: it says that then. nullopt: too few
+// steps have run. Pure.
+std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, double most_seconds);
 
 // Whether an item that comes now cannot have its first token within `left_seconds`: half of what
 // is expected is later, even if nothing else comes. Returns the seconds that it takes at least, as

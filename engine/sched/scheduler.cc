@@ -106,6 +106,11 @@ double Scheduler::WorkOf(const ScheduledTokens& part) const {
              : options_.costs.OfPrompt(sequence.plan, begin, begin + part.num_tokens);
 }
 
+double Scheduler::WorkOfAnswer(const ScheduledTokens& part) const {
+  const Sequence& sequence = *part.sequence;
+  return sequence.decoding() ? options_.costs.OfAnswerBeside(sequence.plan, sequence.num_known) : 0;
+}
+
 double Scheduler::WorkLeft(const Sequence& sequence) const {
   const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
   const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
@@ -187,6 +192,7 @@ void Scheduler::Describe(WorkLoad* load) const {
   load->rates = rates_;
   load->weights_work = options_.costs.weights;
   load->pacer = pacer_;
+  load->fair_share = shares_;
   load->step_tokens = options_.step_tokens;
   load->prefill_share_tokens = options_.prefill_share_tokens;
   load->free_bytes = store_->capacity_bytes() - store_->reserved_bytes();
@@ -200,12 +206,14 @@ LoadItem Scheduler::Describe(const Sequence& sequence) const {
   item.tenant = claim.share().key;
   item.weight = claim.share().weight;
   item.served = claim.share().served;
+  item.deficit = claim.share().deficit;
+  item.last_step = claim.share().last_step;
   item.rank = claim.rank();
   item.handicap = claim.handicap;
   item.answer_work = options_.costs.OfAnswerBeside(sequence.plan, sequence.num_known);
   if (sequence.decoding() || sequence.num_known <= begin) return item;
   item.prompt_tokens = static_cast<double>(sequence.num_known - begin);
-  item.token_work = WorkLeft(sequence) / item.prompt_tokens;
+  item.SetWork(WorkLeft(sequence), options_.costs.OfPromptToken(sequence.plan, begin));
   return item;
 }
 
@@ -215,11 +223,13 @@ double Scheduler::UsualSeconds(double prompt_tokens, double answer_tokens, int n
   const auto beside = static_cast<double>(answers);
   // Of all prompts in a step, and of one of them.
   const auto all = static_cast<double>(
-      std::clamp<int64_t>(pacer_.UsualPromptTokens(answers, rates_.Seconds(beside, 0)), 1,
+      std::clamp<int64_t>(pacer_.UsualPromptTokens(answers, rates_.Seconds({.answers = beside})), 1,
                           std::max<int64_t>(1, options_.step_tokens - answers)));
   const double own = std::min<double>(options_.prefill_share_tokens, all);
-  return prompt_tokens / own * rates_.Seconds(beside, own) +
-         answer_tokens * rates_.Seconds(beside, all);
+  const auto seconds = [&](double tokens) {
+    return rates_.Seconds({.answers = beside, .prompt_tokens = tokens, .prompt_work = tokens});
+  };
+  return prompt_tokens / own * seconds(own) + answer_tokens * seconds(all);
 }
 
 bool Scheduler::HasWorkBeside(const Sequence* one) const {

@@ -98,7 +98,7 @@ class Scheduler {
   // A step took `seconds`: later ones are sized by it.
   void NoteStep(const StepWork& work, double seconds) {
     pacer_.Note(work, seconds);
-    rates_.Note(work.num_answers, work.prompt_work, seconds);
+    rates_.Note(LoadOf(work), seconds);
   }
 
   const FairShare& shares() const { return shares_; }
@@ -112,6 +112,8 @@ class Scheduler {
   const std::vector<Sequence*>& running() const { return running_; }
   // Of the tokens of a prompt in a step that is to be committed; 0 for an answer's.
   double WorkOf(const ScheduledTokens& part) const;
+  // Of an answer's token beside the weights; 0 for a prompt's.
+  double WorkOfAnswer(const ScheduledTokens& part) const;
   // Of its prompt, with what it has in the cache or finds there.
   double WorkLeft(const Sequence& sequence) const;
 

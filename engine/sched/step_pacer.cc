@@ -60,7 +60,7 @@ void StepPacer::NoteAnswersAlone(int64_t num_answers, double seconds) {
 }
 
 void StepPacer::Note(const StepWork& work, double seconds) {
-  const auto& [num_answers, prompt_tokens, num_chunks, prompt_work] = work;
+  const auto& [num_answers, prompt_tokens, num_chunks, prompt_work, answer_work] = work;
   if (num_answers > 0 && prompt_tokens == 0 && num_chunks == 0) {
     return NoteAnswersAlone(num_answers, seconds);
   }

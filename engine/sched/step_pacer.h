@@ -12,6 +12,8 @@ struct StepWork {
   int64_t num_chunks = 0;
   // Of its prompts, as WorkCosts counts.
   double prompt_work = 0;
+  // Of its answers, beside the weights.
+  double answer_work = 0;
 };
 
 // How many tokens of prompts a step may read beside answers, so that it takes at most `slowdown`

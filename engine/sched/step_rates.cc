@@ -1,25 +1,52 @@
 #include "engine/sched/step_rates.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace folio {
 namespace {
 
-// Of a step, for each one after it: some hundred count.
-constexpr double kFades = 0.995;
+// Of a step, for each one after it: some fifty count, as machines that others use change soon.
+constexpr double kFades = 0.98;
 // From where the last step has left off few are enough.
 constexpr int kRounds = 8;
+// No step is so short that it alone would count.
+constexpr double kLeastSeconds = 1e-5;
 
 }  // namespace
 
+StepLoad LoadOf(const StepWork& work) {
+  return {.answers = static_cast<double>(work.num_answers),
+          .answer_work = work.answer_work,
+          .prompt_tokens = static_cast<double>(work.prompt_tokens),
+          .prompt_work = work.prompt_work};
+}
+
+StepRates::Parts StepRates::CountsOf(const StepLoad& load) {
+  return {1,
+          load.prompt_work > 0 ? 1.0 : 0.0,
+          load.answers,
+          load.answer_work,
+          load.prompt_tokens,
+          std::max(0.0, load.prompt_work - load.prompt_tokens)};
+}
+
+double StepRates::Seconds(const StepLoad& load) const {
+  const Parts counts = CountsOf(load);
+  return std::inner_product(counts.begin(), counts.end(), parts_.begin(), 0.0);
+}
+
 // Coordinate descent on the normal equations, which keeps parts that steps do not tell apart.
-void StepRates::Note(int64_t num_answers, double prompt_work, double seconds) {
+void StepRates::Note(const StepLoad& load, double seconds) {
   ++num_steps_;
-  const std::array<double, kParts> counts = {1, static_cast<double>(num_answers), prompt_work};
+  const Parts counts = CountsOf(load);
+  // By what was expected: short ones among steps that are alike are no surer than the others.
+  const double expected = num_steps_ > kEnoughSteps ? Seconds(load) : seconds;
+  const double weight = 1 / std::max(kLeastSeconds, expected);
   for (size_t i = 0; i < kParts; ++i) {
-    sums_[i] = kFades * sums_[i] + counts[i] * seconds;
+    sums_[i] = kFades * sums_[i] + weight * counts[i] * seconds;
     for (size_t j = 0; j < kParts; ++j) {
-      products_[i][j] = kFades * products_[i][j] + counts[i] * counts[j];
+      products_[i][j] = kFades * products_[i][j] + weight * counts[i] * counts[j];
     }
   }
   for (int round = 0; round < kRounds; ++round) {

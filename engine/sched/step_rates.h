@@ -4,29 +4,42 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/sched/step_pacer.h"
+
 namespace folio {
 
-// How long steps take: a part that each has (its weights are read), one for each answer and one for
-// each unit of work of its prompts (WorkCosts). Least squares over the steps that ran, of which
-// later ones count more; no part is below 0. A plain value; not thread-safe.
+// What is in a step, of which there may be fractions on the average.
+struct StepLoad {
+  double answers = 0;
+  double answer_work = 0;
+  double prompt_tokens = 0;
+  double prompt_work = 0;
+};
+StepLoad LoadOf(const StepWork& work);
+
+// How long steps take: a part that each has (its weights are read), one that those with prompts
+// have besides, and one for each answer, for what it attends to, for each token of a prompt and for
+// what these attend to (WorkCosts). Least squares over the steps that ran, of which later ones
+// count more, with the variance that grows with the time; no part is below 0. A plain value; not
+// thread-safe.
 class StepRates {
  public:
-  void Note(int64_t num_answers, double prompt_work, double seconds);
+  void Note(const StepLoad& load, double seconds);
   // Enough steps have run to say something.
   bool known() const { return num_steps_ >= kEnoughSteps; }
   // Of a step. 0 if nothing is known.
-  double Seconds(double num_answers, double prompt_work) const {
-    return parts_[0] + parts_[1] * num_answers + parts_[2] * prompt_work;
-  }
+  double Seconds(const StepLoad& load) const;
 
  private:
   static constexpr int64_t kEnoughSteps = 16;
-  static constexpr size_t kParts = 3;
+  static constexpr size_t kParts = 6;
+  using Parts = std::array<double, kParts>;
+  static Parts CountsOf(const StepLoad& load);
 
   int64_t num_steps_ = 0;
-  std::array<std::array<double, kParts>, kParts> products_ = {};
-  std::array<double, kParts> sums_ = {};
-  std::array<double, kParts> parts_ = {};
+  std::array<Parts, kParts> products_ = {};
+  Parts sums_ = {};
+  Parts parts_ = {};
 };
 
 }  // namespace folio

@@ -123,6 +123,7 @@ class FakeServer::Inference final : public v1::Inference::CallbackService {
     {
       const std::lock_guard<std::mutex> lock(fake_.mutex_);
       fake_.requests_.push_back(*request);
+      fake_.peers_.insert(context->peer());
     }
     std::call_once(fake_.generate_began_once_, [this] { fake_.generate_began_.set_value(); });
     Script script = fake_.on_generate ? fake_.on_generate(*request) : fake_.DefaultAnswer(*request);
@@ -341,6 +342,11 @@ std::shared_ptr<grpc::Channel> FakeServer::Connect() const {
 std::vector<v1::GenerateRequest> FakeServer::requests() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return requests_;
+}
+
+std::set<std::string> FakeServer::peers() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return peers_;
 }
 
 std::vector<std::string> FakeServer::routes() const {

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,8 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
   bool WaitForGenerate() { return Wait(generate_began_future_); }
   bool WaitForCancel() { return Wait(cancelled_future_); }
   std::vector<v1::GenerateRequest> requests() const;
+  // The connections that they came over.
+  std::set<std::string> peers() const;
   // "METHOD ID" of each call about a document, ID as its metadata x-document-id has it.
   std::vector<std::string> routes() const;
 
@@ -103,6 +106,7 @@ class FakeServer final : private v1::Text::Service, private v1::Control::Service
 
   mutable std::mutex mutex_;  // guards the rest
   std::vector<v1::GenerateRequest> requests_;
+  std::set<std::string> peers_;
   std::vector<std::string> routes_;
   std::vector<v1::DocumentHeader> headers_;
   std::vector<uint64_t> chunk_offsets_;

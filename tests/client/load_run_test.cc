@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
+#include "client/channel.h"
 #include "loadtest/load_test.h"
 #include "loadtest/metrics.h"
 #include "tests/client/fake_server.h"
@@ -29,7 +32,7 @@ Options SmallLoad() {
 
 TEST(LoadRun, ClosedLoopKeepsItsConcurrency) {
   FakeServer server;
-  const auto result = RunLoadTest(server.Connect(), SmallLoad());
+  const auto result = RunLoadTest({server.Connect()}, SmallLoad());
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->records.size(), 40);
   std::vector<const CallRecord*> calls;
@@ -44,6 +47,20 @@ TEST(LoadRun, ClosedLoopKeepsItsConcurrency) {
   EXPECT_TRUE(result->server_idle_after_ms.has_value());
 }
 
+TEST(LoadRun, GoesOverAllItsConnections) {
+  FakeServer server;
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int n = 0; n < 3; ++n) {
+    const auto channel = client::OpenChannel({.target = server.target()});
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    channels.push_back(*channel);
+  }
+  const auto result = RunLoadTest(channels, SmallLoad());
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(server.requests().size(), 40);
+  EXPECT_EQ(server.peers().size(), 3);
+}
+
 TEST(LoadRun, OpenLoopDoesNotWaitForAnswers) {
   FakeServer server;
   // Nothing is ever answered; all requests are sent nevertheless, and end by their deadline.
@@ -51,7 +68,7 @@ TEST(LoadRun, OpenLoopDoesNotWaitForAnswers) {
   Options options = SmallLoad();
   options.rate = 1000;
   options.timeout_seconds = 1;
-  const auto result = RunLoadTest(server.Connect(), options);
+  const auto result = RunLoadTest({server.Connect()}, options);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->records.size(), 40);
   for (const CallRecord& record : result->records) {
@@ -71,7 +88,7 @@ TEST(LoadRun, CancellationsReachTheServer) {
   Options options = SmallLoad();
   options.cancel_fraction = 1;
   options.max_cancel_delay_seconds = 0.05;
-  const auto result = RunLoadTest(server.Connect(), options);
+  const auto result = RunLoadTest({server.Connect()}, options);
   ASSERT_TRUE(result.ok()) << result.status();
   for (const CallRecord& record : result->records) {
     EXPECT_EQ(record.outcome(), Outcome::kCancelled) << record.status;
@@ -86,7 +103,7 @@ TEST(LoadRun, ProbesRunBesideTheLoad) {
   options.num_requests.reset();
   options.duration_seconds = 1;
   options.probe_rate = 200;
-  const auto result = RunLoadTest(server.Connect(), options);
+  const auto result = RunLoadTest({server.Connect()}, options);
   ASSERT_TRUE(result.ok()) << result.status();
   const nlohmann::ordered_json json = ResultToJson(*result, options);
   EXPECT_GT(json["probes"]["completed"], 0);
@@ -99,7 +116,7 @@ TEST(LoadRun, EqualAnswersPassTheGreedyVerification) {
   Options options = SmallLoad();
   options.sampled_fraction = 0.5;
   options.verify_greedy = true;
-  const auto result = RunLoadTest(server.Connect(), options);
+  const auto result = RunLoadTest({server.Connect()}, options);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->greedy->num_checked, 0);
   EXPECT_LT(result->greedy->num_checked, 40);
@@ -115,7 +132,7 @@ TEST(LoadRun, DifferentAnswersAreFound) {
   Options options = SmallLoad();
   options.num_requests = 3;
   options.verify_greedy = true;
-  const auto result = RunLoadTest(server.Connect(), options);
+  const auto result = RunLoadTest({server.Connect()}, options);
   ASSERT_TRUE(result.ok()) << result.status();
   ASSERT_EQ(result->greedy->mismatches.size(), 3);
   EXPECT_NE(result->greedy->mismatches[0].find("differ from token 2 on"), std::string::npos);
@@ -131,7 +148,7 @@ TEST(LoadRun, BrokenStreamsAreViolations) {
   };
   Options options = SmallLoad();
   options.num_requests = 1;
-  const auto result = RunLoadTest(server.Connect(), options);
+  const auto result = RunLoadTest({server.Connect()}, options);
   ASSERT_TRUE(result.ok()) << result.status();
   // A missing number, and a missing token.
   EXPECT_EQ(AllViolations(*result).size(), 2);
@@ -140,7 +157,7 @@ TEST(LoadRun, BrokenStreamsAreViolations) {
 TEST(LoadRun, PromptsAboveTheLimitAreRefusedBeforeTheRun) {
   FakeServer server;
   server.info.mutable_limits()->set_max_inline_prompt_bytes(100);
-  const auto result = RunLoadTest(server.Connect(), SmallLoad());
+  const auto result = RunLoadTest({server.Connect()}, SmallLoad());
   EXPECT_TRUE(absl::IsInvalidArgument(result.status())) << result.status();
 }
 

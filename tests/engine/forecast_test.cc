@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "engine/sched/step_rates.h"
 
 namespace folio {
@@ -15,39 +17,67 @@ double Taken(int64_t answers, double work) {
   return 0.010 + 0.001 * static_cast<double>(answers) + 0.0001 * work;
 }
 
+StepLoad Load(int64_t answers, double work, double token_work = 1) {
+  return {.answers = static_cast<double>(answers),
+          .prompt_tokens = work / token_work,
+          .prompt_work = work};
+}
+
 StepRates Known() {
   StepRates rates;
   for (int n = 0; n < 2000; ++n) {
     const int64_t answers = n % 7;
     const int work = n % 5 * 30;
-    rates.Note(answers, work, Taken(answers, work));
+    rates.Note(Load(answers, work, 1 + n % 3), Taken(answers, work));
   }
   return rates;
 }
 
 TEST(StepRates, TellTheWeightsFromAnswersAndPrompts) {
   const StepRates rates = Known();
-  EXPECT_NEAR(rates.Seconds(0, 0), 0.010, kNear);
-  EXPECT_NEAR(rates.Seconds(50, 0), Taken(50, 0), 10 * kNear);
-  EXPECT_NEAR(rates.Seconds(3, 400), Taken(3, 400), 10 * kNear);
+  EXPECT_NEAR(rates.Seconds({}), 0.010, kNear);
+  EXPECT_NEAR(rates.Seconds(Load(50, 0)), Taken(50, 0), 10 * kNear);
+  EXPECT_NEAR(rates.Seconds(Load(3, 400)), Taken(3, 400), 10 * kNear);
 }
 
 TEST(StepRates, SayNothingBeforeEnoughStepsHaveRun) {
   StepRates rates;
   EXPECT_FALSE(rates.known());
-  EXPECT_EQ(rates.Seconds(1, 100), 0);
-  for (int n = 0; n < 20; ++n) rates.Note(2, 0, 0.012);
+  EXPECT_EQ(rates.Seconds(Load(1, 100)), 0);
+  for (int n = 0; n < 20; ++n) rates.Note(Load(2, 0), 0.012);
   EXPECT_TRUE(rates.known());
   // Steps that are all alike do not say what a part of them takes, but what they take.
-  EXPECT_NEAR(rates.Seconds(2, 0), 0.012, 1e-6);
+  EXPECT_NEAR(rates.Seconds(Load(2, 0)), 0.012, 1e-6);
 }
 
 TEST(StepRates, FollowAMachineThatBecomesSlower) {
   StepRates rates = Known();
   for (int n = 0; n < 2000; ++n) {
-    rates.Note(n % 7, n % 5 * 30, 2 * Taken(n % 7, n % 5 * 30));
+    rates.Note(Load(n % 7, n % 5 * 30), 2 * Taken(n % 7, n % 5 * 30));
   }
-  EXPECT_NEAR(rates.Seconds(3, 100), 2 * Taken(3, 100), 10 * kNear);
+  EXPECT_NEAR(rates.Seconds(Load(3, 100)), 2 * Taken(3, 100), 10 * kNear);
+}
+
+// A machine on which steps with prompts, what tokens attend to and what answers attend to take time
+// of their own: that of the shortest steps is as near as that of the longest.
+TEST(StepRates, AreRightForShortStepsAndForLongOnes) {
+  const auto taken = [](const StepLoad& load) {
+    return 0.0002 + (load.prompt_work > 0 ? 0.0005 : 0) + 0.0001 * load.answers +
+           0.00002 * load.answer_work + 0.00003 * load.prompt_tokens +
+           0.0003 * (load.prompt_work - load.prompt_tokens);
+  };
+  const std::vector<StepLoad> loads = {
+      {1, 2, 0, 0}, {4, 60, 0, 0}, {0, 0, 32, 40}, {2, 20, 100, 150}, {0, 0, 512, 20'000}};
+  StepRates rates;
+  // A long prompt, and now and then something short.
+  for (size_t n = 0; n < 3000; ++n) {
+    const StepLoad& load = n % 8 == 0 ? loads[n / 8 % 4] : loads[4];
+    rates.Note(load, taken(load) * (n % 3 == 0 ? 1.05 : 0.975));
+  }
+  for (const StepLoad& load : loads) {
+    EXPECT_NEAR(rates.Seconds(load) / taken(load), 1, 0.15)
+        << load.answers << " answers, " << load.prompt_tokens << " tokens";
+  }
 }
 
 class ForecastTest : public testing::Test {
@@ -107,7 +137,42 @@ TEST_F(ForecastTest, ItsTenantHasItsShareOfTheSteps) {
   // A third of them.
   LoadItem light = Item(b_, 500, 20);
   light.weight = 0.5;
-  EXPECT_NEAR(Ask(light).first_token_seconds, 15 * Taken(0, 100), 10 * kNear);
+  EXPECT_NEAR(Ask(light).first_token_seconds, 15 * Taken(0, 100), Taken(0, 100));
+}
+
+// Its tenant has had more than its share: two steps of the other's.
+TEST_F(ForecastTest, WhatItsTenantOwesComesBefore) {
+  load_.prefill_share_tokens = 100;
+  AddRunning(a_, 100'000, 10);
+  const double even = Ask(Item(b_, 50, 20)).first_token_seconds;
+  LoadItem item = Item(b_, 50, 20);
+  item.deficit = -200;
+  item.last_step = 0;  // the last one
+  EXPECT_NEAR(Ask(item).first_token_seconds, even + 2 * Taken(0, 100), Taken(0, 100));
+}
+
+// The first tokens of a long prompt cost little: others have their share of the work, not of the
+// tokens, and that is soon as much again.
+TEST_F(ForecastTest, TokensOfALongPromptCostMoreAndMore) {
+  LoadItem growing = Item(a_, 1000, 10);
+  growing.SetWork(/*work=*/5000, /*next_token=*/1);
+  EXPECT_DOUBLE_EQ(growing.work(), 5000);
+  EXPECT_DOUBLE_EQ(growing.WorkOfNext(1000), 5000);
+  LoadItem later = growing;
+  later.TakeTokens(500);
+  EXPECT_DOUBLE_EQ(growing.WorkOfNext(500) + later.work(), 5000);
+  EXPECT_NEAR(later.next_token_work(), 5, 0.01);
+  // Alone: its work and ten steps.
+  EXPECT_NEAR(Ask(growing).first_token_seconds, 10 * Taken(0, 500), 10 * kNear);
+  // As many tokens that are all alike are not soon as far.
+  LoadItem even = growing;
+  even.token_growth = 0;
+  load_.items = {growing};
+  load_.items.back().runs = true;
+  const double beside_growing = Ask(Item(b_, 200, 10)).first_token_seconds;
+  load_.items = {even};
+  load_.items.back().runs = true;
+  EXPECT_LT(beside_growing, Ask(Item(b_, 200, 10)).first_token_seconds);
 }
 
 TEST_F(ForecastTest, TheShortestPromptOfItsTenantComesFirst) {
@@ -117,7 +182,7 @@ TEST_F(ForecastTest, TheShortestPromptOfItsTenantComesFirst) {
   // Behind a shorter one that has what one prompt may have, it has the rest; then the answer of
   // that is beside it, and at last it is alone.
   EXPECT_NEAR(Ask(Item(a_, 2000, 20)).first_token_seconds,
-              20 * Taken(0, 100) + 9 * Taken(1, 50) + 5.5 * Taken(0, 100), 10 * kNear);
+              20 * Taken(0, 100) + 9 * Taken(1, 50) + 5 * Taken(0, 100) + Taken(0, 50), 10 * kNear);
 }
 
 // What it asks for, and as much for the other.
@@ -196,7 +261,21 @@ TEST_F(ForecastTest, AnswersAreOfTheirTenantsShare) {
   load_.prefill_share_tokens = 100;
   AddRunning(a_, 100'000, 10);
   // Of 99 tokens beside it and its work of 30, b has half.
-  EXPECT_NEAR(Ask(Item(b_, 500, 20)).first_token_seconds, 500 / 64.5 * Taken(1, 99), 0.002);
+  EXPECT_NEAR(Ask(Item(b_, 500, 20)).first_token_seconds, 8 * Taken(1, 99), 0.002);
+}
+
+// What answers cost is no number of rounds: a prompt of theirs waits no longer than the answers
+// run.
+TEST_F(ForecastTest, HoweverMuchItsTenantOwes) {
+  load_.max_running_requests = 8;
+  AddRunning(a_, 0, 2000);
+  load_.items.back().answer_work = 1e13;
+  AddRunning(b_, 1'000'000, 5);
+  LoadItem item = Item(a_, 20'000, 5);
+  const Forecast owing = Ask(item);
+  item.tenant = b_ + 1;
+  EXPECT_GT(owing.first_token_seconds, Ask(item).first_token_seconds);
+  EXPECT_LT(owing.first_token_seconds, kFar);
 }
 
 TEST_F(ForecastTest, LooksNoFurtherThanItIsAsked) {

@@ -176,7 +176,7 @@ TEST(Flags, AllAreInTheTable) {
       "--kv-dir",   "--log-json",      "--document-system", "--use-generation-config",
       "--lora",     "--config",        "--print-config",    "--tls-cert",
       "--tls-key",  "--tls-client-ca", "--tenants",         "--audit-log",
-      "--insecure", "--metrics-tls",   "--metrics-tokens"};
+      "--insecure", "--metrics-tls",   "--metrics-tokens",  "--otlp-ca"};
   for (const Flag& flag : kFlags) known.insert(flag.name);
   const std::string help = Help();
   const std::regex flag("\n  (?:-h,)?(--[a-z-]+)");

@@ -67,6 +67,8 @@ TEST(Options, PortsThatOthersReachNeedTlsOrTokens) {
 
 TEST(Options, WhatOnePortNeedsOfTheOtherIsNamed) {
   EXPECT_NE(Refusal({"--metrics-tls"}).find("--metrics-tls needs --tls-cert"), std::string::npos);
+  EXPECT_NE(Refusal({"--otlp-ca=c"}).find("--otlp-ca needs --otlp-endpoint"), std::string::npos);
+  EXPECT_EQ(Refusal({"--otlp-ca=c", "--otlp-endpoint=collector:4317"}), "");
   EXPECT_NE(Refusal({"--metrics-tokens"}).find("needs --tenants"), std::string::npos);
   // Wherever each of them is set.
   const Variable key("FOLIO_TLS_KEY", "k");

@@ -10,6 +10,8 @@
 
 #include "absl/strings/escaping.h"
 #include "engine/base/mutex.h"
+#include "tests/scratch_dir.h"
+#include "tests/server/test_certificates.h"
 #include "tests/server/test_server.h"
 
 namespace folio::testing {
@@ -21,9 +23,10 @@ namespace otlp = server::otlp;
 // Keeps the spans that it gets.
 class FakeCollector final : public otlp::TraceService::Service {
  public:
-  FakeCollector() {
+  explicit FakeCollector(const std::shared_ptr<grpc::ServerCredentials>& credentials =
+                             grpc::InsecureServerCredentials()) {
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort("127.0.0.1:0", credentials, &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -93,6 +96,8 @@ std::vector<otlp::Span> Spans(int count) {
   return spans;
 }
 
+std::shared_ptr<grpc::ChannelCredentials> Open() { return server::CollectorCredentials(""); }
+
 SpanExporter::Limits AtOnce() { return {.delay = std::chrono::milliseconds(0)}; }
 
 // Until so many are exported or dropped.
@@ -102,7 +107,7 @@ void WaitFor(const SpanExporter& exporter, int64_t count) {
 
 TEST(SpanExporter, SpansArriveInTheirOrderAndAreCounted) {
   FakeCollector collector;
-  SpanExporter exporter(collector.endpoint(), AtOnce());
+  SpanExporter exporter(collector.endpoint(), Open(), AtOnce());
   exporter.Add(Spans(3));
   WaitFor(exporter, 3);
   EXPECT_EQ(exporter.num_exported(), 3);
@@ -115,7 +120,7 @@ TEST(SpanExporter, SpansArriveInTheirOrderAndAreCounted) {
 TEST(SpanExporter, WhatIsQueuedIsSentWhenItEnds) {
   FakeCollector collector;
   {
-    SpanExporter exporter(collector.endpoint(), {.delay = std::chrono::hours(1)});
+    SpanExporter exporter(collector.endpoint(), Open(), {.delay = std::chrono::hours(1)});
     exporter.Add(Spans(2));
   }
   EXPECT_EQ(collector.spans().size(), 2u);
@@ -124,7 +129,7 @@ TEST(SpanExporter, WhatIsQueuedIsSentWhenItEnds) {
 TEST(SpanExporter, BatchesAreBounded) {
   FakeCollector collector;
   {
-    SpanExporter exporter(collector.endpoint(),
+    SpanExporter exporter(collector.endpoint(), Open(),
                           {.max_batch_spans = 2, .delay = std::chrono::hours(1)});
     exporter.Add(Spans(5));
     collector.WaitForRequests(2);  // full ones do not wait
@@ -136,9 +141,10 @@ TEST(SpanExporter, BatchesAreBounded) {
 TEST(SpanExporter, SpansThatFindTheQueueFullAreDropped) {
   FakeCollector collector;
   collector.Hang();
-  SpanExporter exporter(collector.endpoint(), {.max_queued_spans = 4,
-                                               .delay = std::chrono::milliseconds(0),
-                                               .timeout = std::chrono::hours(1)});
+  SpanExporter exporter(collector.endpoint(), Open(),
+                        {.max_queued_spans = 4,
+                         .delay = std::chrono::milliseconds(0),
+                         .timeout = std::chrono::hours(1)});
   exporter.Add(Spans(1));
   collector.WaitForRequests(1);
   exporter.Add(Spans(3));
@@ -152,7 +158,7 @@ TEST(SpanExporter, SpansThatFindTheQueueFullAreDropped) {
 TEST(SpanExporter, WhatTheCollectorDoesNotTakeIsDropped) {
   FakeCollector collector;
   collector.Reject(2);
-  SpanExporter exporter(collector.endpoint(), AtOnce());
+  SpanExporter exporter(collector.endpoint(), Open(), AtOnce());
   exporter.Add(Spans(3));
   WaitFor(exporter, 3);
   EXPECT_EQ(exporter.num_exported(), 1);
@@ -164,10 +170,52 @@ TEST(SpanExporter, WhatTheCollectorDoesNotTakeIsDropped) {
 }
 
 TEST(SpanExporter, ACollectorThatIsNotThereCostsTheSpansAlone) {
-  SpanExporter exporter("127.0.0.1:1", AtOnce());
+  SpanExporter exporter("127.0.0.1:1", Open(), AtOnce());
   exporter.Add(Spans(3));
   WaitFor(exporter, 3);
   EXPECT_EQ(exporter.num_dropped(), 3);
+}
+
+// A collector with a certificate for so named hosts, and a file of the root that it descends from.
+class SecureCollector : public ::testing::Test {
+ protected:
+  std::unique_ptr<FakeCollector> Named(const std::string& name) {
+    const TestCertificate own = MakeCertificate(root_, "collector", {name});
+    grpc::SslServerCredentialsOptions options;
+    options.pem_key_cert_pairs.push_back({own.key, own.cert});
+    return std::make_unique<FakeCollector>(grpc::SslServerCredentials(options));
+  }
+  std::string FileOf(const std::string& content) { return directory_.Write("roots.pem", content); }
+  // How many of three spans arrive.
+  static int64_t NumExported(const FakeCollector& collector, const std::string& ca_file) {
+    SpanExporter exporter(collector.endpoint(), server::CollectorCredentials(ca_file), AtOnce());
+    exporter.Add(Spans(3));
+    WaitFor(exporter, 3);
+    return exporter.num_exported();
+  }
+
+  const TestCertificate root_ = MakeRoot("root");
+  ScratchDir directory_;
+};
+
+TEST_F(SecureCollector, IsSpokenToByTls) {
+  EXPECT_EQ(NumExported(*Named("IP:127.0.0.1"), FileOf(root_.cert)), 3);
+}
+
+TEST_F(SecureCollector, GetsNothingWithoutItsRoot) {
+  EXPECT_EQ(NumExported(*Named("IP:127.0.0.1"), FileOf(MakeRoot("another").cert)), 0);
+  EXPECT_EQ(NumExported(*Named("IP:127.0.0.1"), ""), 0);
+}
+
+TEST_F(SecureCollector, GetsNothingUnderTheNameOfAnother) {
+  EXPECT_EQ(NumExported(*Named("DNS:elsewhere"), FileOf(root_.cert)), 0);
+}
+
+TEST_F(SecureCollector, RootsAreCheckedAtTheStart) {
+  EXPECT_TRUE(server::CheckCollectorRoots("").ok());
+  EXPECT_TRUE(server::CheckCollectorRoots(FileOf(root_.cert)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(server::CheckCollectorRoots(FileOf("no certificate"))));
+  EXPECT_TRUE(absl::IsInvalidArgument(server::CheckCollectorRoots(directory_.Path("missing.pem"))));
 }
 
 class CallSpans : public ::testing::Test {
