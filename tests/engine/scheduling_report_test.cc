@@ -64,7 +64,7 @@ TEST_F(SchedulingReport, AWaitForRoomInTheCacheIsOne) {
   const auto large = SubmitOf(nullptr, 60 * 16, 2);
   RunUntilIdle();
   ExpectWhole(large);
-  EXPECT_GT(ReportOf(large).memory_seconds, ReportOf(large).turn_seconds);
+  EXPECT_GT(ReportOf(large).memory_seconds, 0);
   EXPECT_EQ(ReportOf(large).document_seconds, 0);
 }
 
