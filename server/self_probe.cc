@@ -39,6 +39,7 @@ bool SelfProbe::IsAnswered(Probe* probe) {
   if ((state.revents & POLLOUT) != 0) {
     const std::string& question = probe->port.question;
     (void)!::send(state.fd, question.data(), question.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (question.empty()) ::shutdown(state.fd, SHUT_WR);
     probe->asked = true;
   }
   return false;
@@ -66,8 +67,7 @@ std::string Http2Question() {
   return std::string("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") + std::string("\0\0\0\4\0\0\0\0\0", 9);
 }
 
-// A warning that says close_notify.
-std::string TlsQuestion() { return std::string("\x15\x03\x01\0\2\1\0", 7); }
+std::string TlsQuestion() { return ""; }
 
 std::string Http1Question() { return "GET / HTTP/1.0\r\n\r\n"; }
 

@@ -20,7 +20,7 @@ class SelfProbe {
   struct Port {
     std::string what;  // for the message: "the listener"
     sockaddr_storage address = {};
-    std::string question;
+    std::string question;  // empty: it says that nothing comes
     // Whether one more connection takes nobody's place.
     std::function<bool()> has_place = [] { return true; };
   };
@@ -51,7 +51,7 @@ class SelfProbe {
 // What the ports are asked: HTTP/2 as a client begins it (RFC 9113, section 3.4), and a path of the
 // metrics port that costs nothing.
 std::string Http2Question();
-// A TLS client that changes its mind (RFC 8446, section 6.1), which fails no handshake.
+// A TLS client that hangs up before its first word, which fails no handshake.
 std::string TlsQuestion();
 std::string Http1Question();
 

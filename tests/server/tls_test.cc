@@ -1,8 +1,11 @@
 // The gRPC port with TLS, asked by gRPC's own clients.
 #include "server/edge/tls.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/substitute.h"
+#include "server/self_probe.h"
 #include "tests/scratch_dir.h"
 #include "tests/server/test_certificates.h"
 #include "tests/server/test_server.h"
@@ -96,6 +100,27 @@ TEST(Tls, PlaintextAndForeignRootsAreRefused) {
   EXPECT_EQ(GetInfo(Connect(&server, MakeRoot("another"))).error_code(),
             grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(GetInfo(Connect(&server, files.root())).ok());
+}
+
+// Nobody reads a log line about it, every 15 seconds, for good.
+TEST(Tls, TheServersOwnProbeFailsNoHandshake) {
+  const Files files;
+  TestServer server(WithMetrics(files.options()));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(server.runner().grpc_port()));
+  server::SelfProbe::Port port{.what = "it", .question = server::TlsQuestion()};
+  std::memcpy(&port.address, &address, sizeof(address));
+  int num_asked = 0;
+  port.has_place = [&num_asked] { return ++num_asked > 0; };
+  server::SelfProbe probe({port}, {.between = 1, .patience = 1'000'000});
+  // Each time but the first after an answer.
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_EQ(probe.Deaf(), std::nullopt);
+    return num_asked > 3;
+  }));
+  EXPECT_EQ(server.Metric(R"(folio_connections_closed_total{reason="tls"})"), 0);
 }
 
 TEST(Tls, ClientsShowACertificateWhereOneIsAskedFor) {
