@@ -92,7 +92,7 @@ class Keeper(threading.Thread):
 
     def round(self):
         name = f"document-{self.rounds}"
-        self.path.write_text("\n".join(self.rng.sample(self.verses, self.rng.randrange(50, 400))))
+        self.path.write_text("\n".join(self.rng.sample(self.verses, self.rng.randrange(50, 120))))
         self.folio("upload", self.path, "--id", name, "--strategy", self.rng.choice(("full", "long_heads", "lm_infinite")))
         self.folio("ask", "--document", name, "--question", "Who was there?", "--max-new-tokens", 16)
         self.folio("ask", "--document", name, "--question", "Who?", "--question", "Where?", "--question", "When?",
