@@ -14,7 +14,6 @@ WORKERS, CALLS_OF_A_CONNECTION = 8, 100  # more at once than run and wait: some 
 LONGEST_SECONDS = 0.05  # from the request to its end
 PREFILL, DELTA = 5, 6  # of GenerateEvent
 WAITING = 0.01  # of the calls that are left in prefill and decode wait until they are there
-HUGE = 0.05  # of the calls that are left while their text is tokenised have so much of it that this lasts
 CANCEL = struct.pack(">I", 8)
 
 
@@ -56,14 +55,8 @@ class Leaver:
 
     def tokenise(self, _):
         stream = self.one.open(TOKENIZE)
-        if self.chance.random() >= HUGE:
-            self.one.write(stream, h2.message(h2.field(1, "word " * 2000)), end=True)
-            return stream
-        # Ended before the calls that come after it begin: however long these take, it is being tokenised then.
-        self.one.write(stream, HUGE_TEXT, end=True)
-        time.sleep(self.chance.uniform(0, LONGEST_SECONDS))
-        self.one.send(h2.frame(h2.RST_STREAM, 0, stream, CANCEL))
-        return None
+        self.one.write(stream, HUGE_TEXT if self.chance.random() < 0.02 else h2.message(h2.field(1, "word " * 2000)), end=True)
+        return stream
 
     def prefill(self, _):
         return self.answer(LONG_PROMPT, PREFILL)
