@@ -14,6 +14,7 @@ WORKERS, CALLS_OF_A_CONNECTION = 8, 100  # more at once than run and wait: some 
 LONGEST_SECONDS = 0.05  # from the request to its end
 PREFILL, DELTA = 5, 6  # of GenerateEvent
 WAITING = 0.01  # of the calls that are left in prefill and decode wait until they are there
+HUGE = 0.02  # of the calls that are left while their text is tokenised have so much of it that this lasts
 CANCEL = struct.pack(">I", 8)
 
 
@@ -22,7 +23,7 @@ def question(prompt_words, new_tokens):
 
 
 SHORT, LONG_PROMPT, LONG_ANSWER = question(20, 40), question(400, 40), question(5, 400)
-HUGE_TEXT = h2.message(h2.field(1, "word " * 40_000))
+HUGE_PROMPT = question(100_000, 40)
 HEADER_OF_SCORES = h2.message(h2.field(1, h2.field(1, h2.field(2, b"")) + h2.field(4, 1)))
 TEXT_TO_SCORE = h2.message(h2.field(2, "word " * 500))
 PART_OF_UPLOAD = h2.message(h2.field(2, h2.field(2, "word " * 200)))
@@ -54,9 +55,16 @@ class Leaver:
         return stream
 
     def tokenise(self, _):
-        stream = self.one.open(TOKENIZE)
-        self.one.write(stream, HUGE_TEXT if self.chance.random() < 0.02 else h2.message(h2.field(1, "word " * 2000)), end=True)
-        return stream
+        if self.chance.random() >= HUGE:
+            stream = self.one.open(TOKENIZE)
+            self.one.write(stream, h2.message(h2.field(1, "word " * 2000)), end=True)
+            return stream
+        # Ended before the calls that come after it begin: however long these take, its text is being tokenised then.
+        stream = self.one.open(GENERATE)
+        self.one.write(stream, HUGE_PROMPT, end=True)
+        time.sleep(self.chance.uniform(0, LONGEST_SECONDS))
+        self.one.send(h2.frame(h2.RST_STREAM, 0, stream, CANCEL))
+        return None
 
     def prefill(self, _):
         return self.answer(LONG_PROMPT, PREFILL)
