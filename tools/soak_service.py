@@ -1,7 +1,7 @@
 """A server at 70 % of what it can, for hours: two tenants ask, a third uploads, asks many questions, scores, leaves uploads and
 answers half-way and deletes, all over TLS. Every 30 s memory, descriptors, threads, KV cache and the 99th percentile of the
-first token are noted. SIGTERM ends it early. Exit status 1 when a call fails, something is left behind, or memory or latency has grown beyond noise;
-the report is written either way (./dev soak-service)."""
+first token are noted. SIGTERM ends it early. Exit status 1 when a call fails, something is left behind, or memory or latency has
+grown beyond noise; the report is written either way (./dev soak-service)."""
 import argparse
 import contextlib
 import hashlib
@@ -167,8 +167,8 @@ def soak(args, server, tenants, directory):
         wait_for(lambda: server.metrics()[KV_USED] == 0, "no KV is in use", 60)
     except AssertionError as error:
         faults.append(str(error))
-    return {"minutes": round(samples[-1]["seconds"] / 60, 1), "load": LOAD, "capacity_requests_per_second": best, "rounds_of_documents": keeper.rounds,
-            "samples": samples, "faults": faults}
+    return {"minutes": round(samples[-1]["seconds"] / 60, 1), "load": LOAD, "capacity_requests_per_second": best,
+            "rounds_of_documents": keeper.rounds, "samples": samples, "faults": faults}
 
 
 def judge(result):

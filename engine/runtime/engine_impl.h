@@ -150,9 +150,9 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
   // A request as a forecast sees it.
   LoadItem ItemOf(const GenerateSpec& spec, const Checked& checked, const WorkLoad& load) const;
-  // FAILED_PRECONDITION if its deadline is long before its first token could be there.
   // Check, and whether the cache and the queue have room for it.
   absl::StatusOr<Checked> CheckAdmission(GenerateSpec* spec) const;
+  // FAILED_PRECONDITION if its deadline is long before its first token could be there.
   absl::Status CheckDeadline(const GenerateSpec& spec, const Checked& checked) const;
   // RESOURCE_EXHAUSTED with the bound that it would be beyond.
   absl::Status JoinQueue(const GenerateSpec& spec, const Checked& checked,

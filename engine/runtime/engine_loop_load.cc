@@ -20,7 +20,8 @@ int EngineLoop::num_waiting_for(Generation::Wait what) const {
 }
 
 double EngineLoop::PrefillTokenSeconds() const {
-  return scheduler_.UsualSeconds(1, 0, num_running());
+  const double work = scheduler_.rates().AsLately(0, 1).prompt_work;
+  return scheduler_.UsualSeconds(1, work, 0, num_running());
 }
 
 // Those that run, too: what is left of their prompts is not read before that of others.
@@ -31,8 +32,8 @@ void EngineLoop::FindLate(SteadyTime now) {
     const std::chrono::duration<double> left = *deadline - now;
     const LoadItem item = scheduler_.Describe(generation->sequence);
     generation->claim().late =
-        left.count() <
-        scheduler_.UsualSeconds(item.prompt_tokens, AnswerLeft(*generation), num_running());
+        left.count() < scheduler_.UsualSeconds(item.prompt_tokens, item.work(),
+                                               AnswerLeft(*generation), num_running());
   };
   std::for_each(waiting_.begin(), waiting_.end(), judge);
   std::for_each(running_.begin(), running_.end(), judge);

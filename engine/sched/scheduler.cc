@@ -217,19 +217,22 @@ LoadItem Scheduler::Describe(const Sequence& sequence) const {
   return item;
 }
 
-double Scheduler::UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const {
+double Scheduler::UsualSeconds(double prompt_tokens, double prompt_work, double answer_tokens,
+                               int num_answers) const {
   if (!rates_.known()) return 0;
   const int64_t answers = std::max(1, num_answers);
   const auto beside = static_cast<double>(answers);
   // Of all prompts in a step, and of one of them.
+  const double alone = rates_.Seconds(rates_.AsLately(beside, 0));
   const auto all = static_cast<double>(
-      std::clamp<int64_t>(pacer_.UsualPromptTokens(answers, rates_.Seconds({.answers = beside})), 1,
+      std::clamp<int64_t>(pacer_.UsualPromptTokens(answers, alone), 1,
                           std::max<int64_t>(1, options_.step_tokens - answers)));
   const double own = std::min<double>(options_.prefill_share_tokens, all);
-  const auto seconds = [&](double tokens) {
-    return rates_.Seconds({.answers = beside, .prompt_tokens = tokens, .prompt_work = tokens});
-  };
-  return prompt_tokens / own * seconds(own) + answer_tokens * seconds(all);
+  const double step = rates_.Seconds(rates_.AsLately(beside, all));
+  if (prompt_tokens <= 0) return answer_tokens * step;
+  StepLoad of_prompt = rates_.AsLately(beside, own);
+  of_prompt.prompt_work = own * prompt_work / prompt_tokens;
+  return prompt_tokens / own * rates_.Seconds(of_prompt) + answer_tokens * step;
 }
 
 bool Scheduler::HasWorkBeside(const Sequence* one) const {

@@ -107,8 +107,10 @@ class Scheduler {
   void Describe(WorkLoad* load) const;
   // A sequence as a forecast sees it: its tenant and what is left of its prompt.
   LoadItem Describe(const Sequence& sequence) const;
-  // How long a request of so many tokens takes beside those that run, as steps are now; 0: unknown.
-  double UsualSeconds(double prompt_tokens, double answer_tokens, int num_answers) const;
+  // How long a request of so many tokens, the prompt's of so much work, takes beside those that
+  // run, as steps are now; 0: unknown.
+  double UsualSeconds(double prompt_tokens, double prompt_work, double answer_tokens,
+                      int num_answers) const;
   const std::vector<Sequence*>& running() const { return running_; }
   // Of the tokens of a prompt in a step that is to be committed; 0 for an answer's.
   double WorkOf(const ScheduledTokens& part) const;

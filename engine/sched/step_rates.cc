@@ -6,10 +6,12 @@
 namespace folio {
 namespace {
 
-// Of a step, for each one after it: some fifty count, as machines that others use change soon.
-constexpr double kFades = 0.98;
+// Of a step, for each one after it: some hundred count, as machines that others use change soon.
+constexpr double kFades = 0.99;
 // From where the last step has left off few are enough.
 constexpr int kRounds = 8;
+// Places among the parts.
+constexpr size_t kAnswers = 2, kAnswerWork = 3, kTokens = 4, kAttended = 5;
 // No step is so short that it alone would count.
 constexpr double kLeastSeconds = 1e-5;
 
@@ -34,6 +36,18 @@ StepRates::Parts StepRates::CountsOf(const StepLoad& load) {
 double StepRates::Seconds(const StepLoad& load) const {
   const Parts counts = CountsOf(load);
   return std::inner_product(counts.begin(), counts.end(), parts_.begin(), 0.0);
+}
+
+StepLoad StepRates::AsLately(double answers, double prompt_tokens) const {
+  // The first part counts the steps: its products are the sums of the other counts.
+  const Parts& sums = products_[0];
+  const auto of_each = [&sums](size_t all, size_t count) {
+    return sums[count] > 0 ? sums[all] / sums[count] : 0.0;
+  };
+  return {.answers = answers,
+          .answer_work = answers * of_each(kAnswerWork, kAnswers),
+          .prompt_tokens = prompt_tokens,
+          .prompt_work = prompt_tokens * (1 + of_each(kAttended, kTokens))};
 }
 
 // Coordinate descent on the normal equations, which keeps parts that steps do not tell apart.

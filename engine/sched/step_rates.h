@@ -29,6 +29,8 @@ class StepRates {
   bool known() const { return num_steps_ >= kEnoughSteps; }
   // Of a step. 0 if nothing is known.
   double Seconds(const StepLoad& load) const;
+  // So many answers and tokens of prompts, which attend to as much as those of the last steps did.
+  StepLoad AsLately(double answers, double prompt_tokens) const;
 
  private:
   static constexpr int64_t kEnoughSteps = 16;

@@ -80,6 +80,21 @@ TEST(StepRates, AreRightForShortStepsAndForLongOnes) {
   }
 }
 
+// What takes the time of long texts is what their tokens attend to, not their number.
+TEST(StepRates, KnowWhatTokensAttendToLately) {
+  StepRates rates;
+  EXPECT_EQ(rates.AsLately(1, 100).prompt_work, 100);
+  const StepLoad load{.answers = 2, .answer_work = 30, .prompt_tokens = 128, .prompt_work = 5120};
+  for (int n = 0; n < 200; ++n) {
+    const double part = n % 2 == 0 ? 1 : 0.5;
+    rates.Note({2, 30, part * load.prompt_tokens, part * load.prompt_work}, 0.001 + part * 0.05);
+  }
+  const StepLoad lately = rates.AsLately(2, 128);
+  EXPECT_NEAR(lately.answer_work, 30, 1e-6);
+  EXPECT_NEAR(lately.prompt_work, 5120, 1e-6);
+  EXPECT_NEAR(rates.Seconds(lately), 0.051, 0.002);
+}
+
 class ForecastTest : public testing::Test {
  protected:
   ForecastTest() {
