@@ -40,10 +40,7 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
     item.weight = payer.tenant->weight;
   }
   for (const LoadItem& other : load.items) {
-    if (item.tenant == 0 || other.tenant != item.tenant) continue;
-    item.served = other.served;
-    item.deficit = other.deficit;
-    item.last_step = other.last_step;
+    if (item.tenant != 0 && other.tenant == item.tenant) item.served = other.served;
   }
   item.rank = item.served + claim.rank();
   return item;

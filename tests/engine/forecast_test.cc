@@ -62,7 +62,7 @@ TEST(StepRates, FollowAMachineThatBecomesSlower) {
 // of their own: that of the shortest steps is as near as that of the longest.
 TEST(StepRates, AreRightForShortStepsAndForLongOnes) {
   const auto taken = [](const StepLoad& load) {
-    return 0.0002 + (load.prompt_work > 0 ? 0.0005 : 0) + 0.0001 * load.answers +
+    return 0.0002 + (load.prompt_work > 0 ? 0.003 : 0) + 0.0001 * load.answers +
            0.00002 * load.answer_work + 0.00003 * load.prompt_tokens +
            0.0003 * (load.prompt_work - load.prompt_tokens);
   };
