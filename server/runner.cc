@@ -317,6 +317,8 @@ absl::Status Runner::LoadModel() {
   });
 }
 
+bool Runner::is_ready() const { return state_->ready.load(); }
+
 std::vector<std::string> Runner::DescribeState() {
   State& s = *state_;
   return server::DescribeState(&s.context, s.listener.load(), s.started);

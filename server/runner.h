@@ -37,6 +37,8 @@ class Runner {
   // then, turns true), ends the others with UNAVAILABLE, and stops. Blocks.
   void Drain(const std::function<bool()>& hurry);
 
+  // The model is loaded, and the server takes calls. Any thread.
+  bool is_ready() const;
   // What the server does at this moment, line by line (server/state_report.h). Any thread.
   std::vector<std::string> DescribeState();
 

@@ -237,10 +237,11 @@ def ask_and_compare(address, source, rate, count, results):
         if first is not None and expected is not None:
             samples.append((size, expected, timing(completed, FIRST_TOKEN_SECONDS), number(estimate, ESTIMATED_QUEUE) or 0,
                             timing(completed, QUEUE_SECONDS)))
+    # Made before: what this process computes meanwhile would lie between an estimate and its request.
+    sizes = [size_of(rng) for _ in range(count)]
+    requests = [question(size, 16, rng) for size in sizes]
     at = time.monotonic()
-    for n in range(count):
-        size = size_of(rng)
-        request = question(size, 16, rng)
+    for n, (size, request) in enumerate(zip(sizes, requests)):
         at += rng.expovariate(rate)
         time.sleep(max(0, at - time.monotonic()))
         threads.append(threading.Thread(target=run, args=(connections[n % len(connections)], size, request)))

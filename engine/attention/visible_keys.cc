@@ -67,20 +67,32 @@ std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
   return keys;
 }
 
-int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i) {
-  int64_t count = 0;
+KeyCounts CountKeys(const AttentionPlan& plan, int64_t i) {
+  KeyCounts counts;
+  const auto choose = [&](int64_t candidates, int64_t taken, int64_t tokens_each) {
+    counts.visible += taken * tokens_each;
+    if (taken == 0 || taken == candidates) return;  // nothing to choose
+    counts.picked += taken * tokens_each;
+    if (plan.selection.order == ChunkSelection::Order::kBest) counts.candidates += candidates;
+  };
   for (const AttentionStage& stage : plan.stages) {
     if (!stage.CoversRow(i)) continue;
     if (stage.keys == Keys::kChunks) {
       const ChunkView view = ViewChunks(plan.selection, i, plan.IsPromptRow(i));
+      const int64_t width = plan.selection.chunk_tokens;
+      counts.visible += view.num_forced * width + view.own_tokens;
       const int64_t picks = std::min<int64_t>(view.num_candidates(), plan.selection.num_free_picks);
-      count += (view.num_forced + picks) * plan.selection.chunk_tokens + view.own_tokens;
+      choose(view.num_candidates(), picks, width);
       continue;
     }
     const int64_t size = KeysOf(stage, plan.retention.num_sinks, i).size();
-    count += stage.keys == Keys::kTopTokens ? NumTopTokens(plan, i, size) : size;
+    if (stage.keys == Keys::kTopTokens) {
+      choose(size, NumTopTokens(plan, i, size), 1);
+    } else {
+      counts.visible += size;
+    }
   }
-  return count;
+  return counts;
 }
 
 float EntropyFactor(const AttentionPlan& plan, int64_t i, int layer) {

@@ -25,9 +25,19 @@ inline bool ChoosesTokens(const AttentionPlan& plan, int64_t i, int layer) {
 std::vector<VisibleKey> ExpandPlan(const AttentionPlan& plan, int64_t i,
                                    const std::vector<int64_t>& picks);
 
-// How many keys query `i` sees per head: ExpandPlan(...).size() for as many picks as there are
-// candidates.
-int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i);
+// What a query meets per head, for as many picks as there are candidates.
+struct KeyCounts {
+  int64_t visible = 0;  // ExpandPlan(...).size()
+  int64_t picked = 0;   // of these: the query's own choice, that the next one need not share
+  // That are scored for it: representatives of chunks (without the index, which prompts do not
+  // use), single tokens.
+  int64_t candidates = 0;
+};
+KeyCounts CountKeys(const AttentionPlan& plan, int64_t i);
+
+inline int64_t NumVisibleKeys(const AttentionPlan& plan, int64_t i) {
+  return CountKeys(plan, i).visible;
+}
 
 // What multiplies the logits of query `i` in `layer` beside the scheme's own factor (Entropy-ABF,
 // docs/methods.md, section 9.10).

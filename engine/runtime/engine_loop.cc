@@ -115,7 +115,8 @@ absl::Status EngineLoop::CheckDeadline(const Generation& generation, SteadyTime 
   }
   const double needed = scheduler_.rates().Seconds(
       {.prompt_tokens = static_cast<double>(sequence.num_known - sequence.num_in_kv),
-       .prompt_work = scheduler_.WorkLeft(sequence)});
+       .prompt_work = scheduler_.WorkLeft(sequence),
+       .prompts = 1});
   const std::chrono::duration<double> left = *deadline - now;
   if (kMargin * needed <= left.count()) return absl::OkStatus();
   return StatusOf([&] {
@@ -208,7 +209,7 @@ bool EngineLoop::RunStep() {
   StepWork work;
   for (const ScheduledTokens& part : step) {
     rows += part.num_tokens;
-    work.num_answers += part.sequence->decoding() ? 1 : 0;
+    ++(part.sequence->decoding() ? work.num_answers : work.num_prompts);
     work.num_chunks += part.sequence->ChunksCompleted(part.num_tokens);
     if (documents_.RenditionOf(part.sequence) != nullptr) document_rows += part.num_tokens;
     work.prompt_work += scheduler_.WorkOf(part);

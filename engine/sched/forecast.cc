@@ -1,6 +1,9 @@
 #include "engine/sched/forecast.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <iterator>
+#include <vector>
 
 #include "engine/sched/fair_share.h"
 #include "engine/sched/schedule_simulation.h"
@@ -46,19 +49,27 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
   return item;
 }
 
-namespace {
-
-std::optional<Forecast> Simulate(const WorkLoad& load, const LoadItem& item, double most_seconds,
-                                 int exact_steps) {
-  if (!load.rates.known()) return std::nullopt;
-  return ScheduleSimulation(load, item, exact_steps).Run(item, most_seconds);
-}
-
-}  // namespace
-
+// The median of some futures, that differ in when more comes: the mean would be that of the few in
+// which a long text comes just then.
 std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, double most_seconds) {
   constexpr int kExactSteps = 256;
-  return Simulate(load, item, most_seconds, kExactSteps);
+  constexpr size_t kFutures = 9;
+  // Of all of them: far away they are alike.
+  constexpr int kMostSteps = 4096;
+  if (!load.rates.known()) return std::nullopt;
+  std::vector<Forecast> futures;
+  const size_t wanted = load.flows.empty() ? 1 : kFutures;
+  for (int steps = 0; futures.size() < wanted && steps < kMostSteps;) {
+    ScheduleSimulation simulation(load, item, kExactSteps, futures.size());
+    futures.push_back(simulation.Run(item, most_seconds));
+    steps += simulation.num_simulated();
+  }
+  const auto middle = futures.begin() + std::ssize(futures) / 2;
+  std::nth_element(futures.begin(), middle, futures.end(),
+                   [](const Forecast& one, const Forecast& other) {
+                     return one.first_token_seconds < other.first_token_seconds;
+                   });
+  return *middle;
 }
 
 double AtMost(const WorkLoad& load, const LoadItem& item) {
@@ -74,7 +85,8 @@ double AtMost(const WorkLoad& load, const LoadItem& item) {
     const double step = load.rates.Seconds({.answers = beside.answers,
                                             .answer_work = beside.answer_work,
                                             .prompt_tokens = tokens,
-                                            .prompt_work = tokens * one.token_work});
+                                            .prompt_work = tokens * one.token_work,
+                                            .prompts = 1});
     const double answer = load.rates.Seconds({.answers = 1, .answer_work = one.answer_work});
     return (one.prompt_tokens / tokens + 1) * step + one.answer_tokens * answer;
   };
@@ -90,8 +102,9 @@ std::optional<double> IsTooLate(WorkLoad load, const LoadItem& item, double left
   if (AtMost(load, item) < left_seconds) return std::nullopt;
   load.flows.clear();
   const double most = kMargin * left_seconds;
-  const std::optional<Forecast> forecast = Simulate(load, item, most, /*exact_steps=*/0);
-  if (!forecast.has_value() || forecast->first_token_seconds < most) return std::nullopt;
+  if (!load.rates.known()) return std::nullopt;
+  ScheduleSimulation simulation(load, item, /*exact_steps=*/0, /*future=*/0);
+  if (simulation.Run(item, most).first_token_seconds < most) return std::nullopt;
   return most;
 }
 

@@ -19,9 +19,11 @@ constexpr int kMostArrivals = 2000;
 
 }  // namespace
 
-ScheduleSimulation::ScheduleSimulation(const WorkLoad& load, const LoadItem& asked, int exact_steps)
+ScheduleSimulation::ScheduleSimulation(const WorkLoad& load, const LoadItem& asked, int exact_steps,
+                                       size_t future)
     : load_(load),
       exact_steps_(exact_steps),
+      random_(static_cast<std::mt19937::result_type>(future)),
       fair_share_(load.fair_share),
       free_bytes_(load.free_bytes) {
   bool comes_alone = true;
@@ -94,13 +96,14 @@ void ScheduleSimulation::LeavePlace(const Part& part) {
   --num_places_;
 }
 
-// They come evenly, each source at a time of its own. Those that came during the step that runs
-// are not in the load yet.
+// Those that came during the step that runs are not in the load yet.
 void ScheduleSimulation::AddSource(const WorkFlow& flow) {
-  constexpr double kGoldenRatio = 0.6180339887498949;
-  const double phase = std::fmod(0.5 + kGoldenRatio * static_cast<double>(sources_.size()), 1);
   const double begin = load_.in_step ? -load_.step_elapsed_seconds : 0;
-  sources_.push_back({&flow, begin + phase / flow.per_second});
+  sources_.push_back({&flow, begin + Gap(flow)});
+}
+
+double ScheduleSimulation::Gap(const WorkFlow& flow) {
+  return std::exponential_distribution<double>(flow.per_second)(random_);
 }
 
 double ScheduleSimulation::Arrive() {
@@ -110,7 +113,7 @@ double ScheduleSimulation::Arrive() {
       Part part = PartOf(source.flow->item);
       part.claim.joined = part.tenant->share.served;
       waiting_.push_back(part);
-      source.next += 1 / source.flow->per_second;
+      source.next += Gap(*source.flow);
     }
     if (num_arrived_ < kMostArrivals) next = std::min(next, source.next);
   }
@@ -312,6 +315,7 @@ bool ScheduleSimulation::Advance(double most_steps) {
   if (steps == 0) return false;
   for (const Part& part : running_) {
     if (part.answers()) continue;
+    step.prompts += std::min(1.0, part.per_step);
     step.prompt_tokens += part.per_step;
     step.prompt_work += part.item.WorkOfNext(steps * part.per_step) / steps;
   }

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <random>
 #include <vector>
 
 #include "engine/sched/fair_share.h"
@@ -17,12 +19,15 @@ namespace folio {
 // ends, and what they share is no whole number of tokens.
 class ScheduleSimulation {
  public:
-  // `load` must outlive it. Of the tenant of `asked` more is expected to come only where some of
+  // `load` must outlive it. What is expected to come does so at random times, those of `future`
+  // (a number). Of the tenant of `asked` more is expected to come only where some of
   // it is there already.
-  ScheduleSimulation(const WorkLoad& load, const LoadItem& asked, int exact_steps);
+  ScheduleSimulation(const WorkLoad& load, const LoadItem& asked, int exact_steps, size_t future);
 
   // Once: `item` comes now.
   Forecast Run(const LoadItem& item, double most_seconds);
+  // Steps that it has looked at.
+  int num_simulated() const { return num_simulated_; }
 
  private:
   struct Tenant {
@@ -55,6 +60,8 @@ class ScheduleSimulation {
   void Run(const Part& part);
   void LeavePlace(const Part& part);
   void AddSource(const WorkFlow& flow);
+  // Seconds until the next one of it.
+  double Gap(const WorkFlow& flow);
   // Those that have come by now wait; returns when the next one comes.
   double Arrive();
 
@@ -84,6 +91,7 @@ class ScheduleSimulation {
 
   const WorkLoad& load_;
   const int exact_steps_;
+  std::mt19937 random_;
   FairShare fair_share_;
   std::deque<Tenant> tenants_;
   std::vector<Source> sources_;

@@ -232,6 +232,7 @@ double Scheduler::UsualSeconds(double prompt_tokens, double prompt_work, double 
   if (prompt_tokens <= 0) return answer_tokens * step;
   StepLoad of_prompt = rates_.AsLately(beside, own);
   of_prompt.prompt_work = own * prompt_work / prompt_tokens;
+  of_prompt.prompts = 1;
   return prompt_tokens / own * rates_.Seconds(of_prompt) + answer_tokens * step;
 }
 

@@ -60,7 +60,9 @@ void StepPacer::NoteAnswersAlone(int64_t num_answers, double seconds) {
 }
 
 void StepPacer::Note(const StepWork& work, double seconds) {
-  const auto& [num_answers, prompt_tokens, num_chunks, prompt_work, answer_work] = work;
+  const int64_t num_answers = work.num_answers;
+  const int64_t prompt_tokens = work.prompt_tokens;
+  const int64_t num_chunks = work.num_chunks;
   if (num_answers > 0 && prompt_tokens == 0 && num_chunks == 0) {
     return NoteAnswersAlone(num_answers, seconds);
   }

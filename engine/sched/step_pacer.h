@@ -14,6 +14,8 @@ struct StepWork {
   double prompt_work = 0;
   // Of its answers, beside the weights.
   double answer_work = 0;
+  // With tokens in it.
+  int64_t num_prompts = 0;
 };
 
 // How many tokens of prompts a step may read beside answers, so that it takes at most `slowdown`

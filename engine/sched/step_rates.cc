@@ -11,7 +11,7 @@ constexpr double kFades = 0.99;
 // From where the last step has left off few are enough.
 constexpr int kRounds = 8;
 // Places among the parts.
-constexpr size_t kAnswers = 2, kAnswerWork = 3, kTokens = 4, kAttended = 5;
+constexpr size_t kPrompts = 1, kAnswers = 2, kAnswerWork = 3, kTokens = 4, kAttended = 5;
 // No step is so short that it alone would count.
 constexpr double kLeastSeconds = 1e-5;
 
@@ -21,12 +21,13 @@ StepLoad LoadOf(const StepWork& work) {
   return {.answers = static_cast<double>(work.num_answers),
           .answer_work = work.answer_work,
           .prompt_tokens = static_cast<double>(work.prompt_tokens),
-          .prompt_work = work.prompt_work};
+          .prompt_work = work.prompt_work,
+          .prompts = static_cast<double>(work.num_prompts)};
 }
 
 StepRates::Parts StepRates::CountsOf(const StepLoad& load) {
   return {1,
-          load.prompt_work > 0 ? 1.0 : 0.0,
+          load.prompts,
           load.answers,
           load.answer_work,
           load.prompt_tokens,
@@ -44,10 +45,12 @@ StepLoad StepRates::AsLately(double answers, double prompt_tokens) const {
   const auto of_each = [&sums](size_t all, size_t count) {
     return sums[count] > 0 ? sums[all] / sums[count] : 0.0;
   };
-  return {.answers = answers,
-          .answer_work = answers * of_each(kAnswerWork, kAnswers),
-          .prompt_tokens = prompt_tokens,
-          .prompt_work = prompt_tokens * (1 + of_each(kAttended, kTokens))};
+  return {
+      .answers = answers,
+      .answer_work = answers * of_each(kAnswerWork, kAnswers),
+      .prompt_tokens = prompt_tokens,
+      .prompt_work = prompt_tokens * (1 + of_each(kAttended, kTokens)),
+      .prompts = prompt_tokens > 0 ? std::max(1.0, prompt_tokens * of_each(kPrompts, kTokens)) : 0};
 }
 
 // Coordinate descent on the normal equations, which keeps parts that steps do not tell apart.

@@ -14,12 +14,13 @@ struct StepLoad {
   double answer_work = 0;
   double prompt_tokens = 0;
   double prompt_work = 0;
+  double prompts = 0;
 };
 StepLoad LoadOf(const StepWork& work);
 
-// How long steps take: a part that each has (its weights are read), one that those with prompts
-// have besides, and one for each answer, for what it attends to, for each token of a prompt and for
-// what these attend to (WorkCosts). Least squares over the steps that ran, of which later ones
+// How long steps take: a part that each has (its weights are read), and one for each prompt with
+// tokens in it, for each of these and for what they attend to (WorkCosts), for each answer and for
+// what it attends to. Least squares over the steps that ran, of which later ones
 // count more, with the variance that grows with the time; no part is below 0. A plain value; not
 // thread-safe.
 class StepRates {

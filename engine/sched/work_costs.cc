@@ -23,13 +23,27 @@ WorkCosts WorkCosts::Of(const ModelShape& shape, int64_t weight_bytes, int64_t k
 }
 
 double WorkCosts::OfPromptToken(const AttentionPlan& plan, int64_t position) const {
-  return 1 + attended * static_cast<double>(NumVisibleKeys(plan, position));
+  // A picked key is read for one query and head, no other one's; a candidate has no value.
+  const KeyCounts keys = CountKeys(plan, position);
+  const double half_keys =
+      static_cast<double>(2 * keys.visible + 2 * keys.picked + keys.candidates);
+  return 1 + attended * half_keys / 2;
 }
 
-// What a query sees grows evenly, or not at all.
+// Exact where the cost grows evenly; what it grows by changes where a text becomes too long to be
+// seen whole, so a long one is taken in some pieces.
 double WorkCosts::OfPrompt(const AttentionPlan& plan, int64_t begin, int64_t end) const {
-  if (begin >= end) return 0;
-  return static_cast<double>(end - begin) * OfPromptToken(plan, begin + (end - begin) / 2);
+  constexpr int64_t kPieces = 4;
+  double work = 0;
+  for (int64_t piece = 0; piece < kPieces; ++piece) {
+    const int64_t from = begin + (end - begin) * piece / kPieces;
+    const int64_t to = begin + (end - begin) * (piece + 1) / kPieces;
+    if (from >= to) continue;
+    const double of_two = OfPromptToken(plan, from + (to - from - 1) / 2) +
+                          OfPromptToken(plan, from + (to - from) / 2);
+    work += static_cast<double>(to - from) * of_two / 2;
+  }
+  return work;
 }
 
 double WorkCosts::OfAnswer(const AttentionPlan& plan, int64_t position, int64_t num_answers) const {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "tests/engine/serving_mix.h"
@@ -12,6 +13,7 @@ namespace folio::test {
 namespace {
 
 constexpr double kSeconds = 8;
+constexpr uint64_t kSeeds = 3;
 
 class Overload : public testing::Test {
  protected:
@@ -46,12 +48,15 @@ TEST_F(Overload, WithoutDeadlinesAllThatIsBegunIsEnded) {
   EXPECT_GE(result.useful, 0.9);
 }
 
-TEST_F(Overload, NoWorkIsDoneForAnswersThatWouldComeTooLate) {
-  const Result best = Run(0);
-  for (const double deadline : {5.0, 10.0}) {
-    const Result result = Run(deadline);
-    EXPECT_GE(result.useful, 0.9) << "deadline " << deadline;
-    EXPECT_GE(result.completed, 0.9 * best.completed) << "deadline " << deadline;
+TEST_F(Overload, LittleWorkIsDoneForAnswersThatWouldComeTooLate) {
+  for (mix_.seed = 0; mix_.seed < kSeeds; ++mix_.seed) {
+    const Result best = Run(0);
+    for (const double deadline : {5.0, 10.0}) {
+      const Result result = Run(deadline);
+      EXPECT_GE(result.useful, 0.83) << "deadline " << deadline << ", seed " << mix_.seed;
+      EXPECT_GE(result.completed, 0.9 * best.completed)
+          << "deadline " << deadline << ", seed " << mix_.seed;
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Requests as they come to a server that several tenants share.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <random>
 #include <string>
@@ -19,10 +20,11 @@ struct ServingMix {
   int num_tenants = 4;
   int answer_tokens = 32;
   double deadline_seconds = 0;
+  uint64_t seed = 0;  // beside that of the test
 
   // So many of them, at random times, so often.
   std::vector<SimulatedRequest> Poisson(int count, double per_second) const {
-    std::mt19937_64 random(TestSeed() + 1);
+    std::mt19937_64 random(TestSeed() + 1 + seed);
     std::vector<TenantPtr> tenants;
     for (int n = 0; n < num_tenants; ++n) {
       tenants.push_back(std::make_shared<Tenant>(Tenant{.name = std::to_string(n)}));

@@ -13,6 +13,16 @@ AttentionPlan FullPlan() {
   return plan;
 }
 
+AttentionPlan LongHeadsPlan() {
+  AttentionModel model;
+  model.limits = {256, 4, 0};
+  model.rope.head_dim = model.rope.rotary_dim = 16;
+  model.rope.trained_length = model.rope.original_length = 256;
+  AttentionSpec spec;
+  spec.strategy.name = "long_heads";
+  return PlanFor(*ResolveAttention(spec, {}, model, {}), model);
+}
+
 TEST(WorkCosts, FollowFromTheShapeOfTheModel) {
   const ModelShape shape{.num_layers = 3,
                          .hidden_size = 64,
@@ -37,6 +47,35 @@ TEST(WorkCosts, GrowWithWhatAPromptAttendsTo) {
   }
   EXPECT_NEAR(costs.OfPrompt(plan, 100, 301), sum, 1e-9);
   EXPECT_EQ(costs.OfPrompt(plan, 100, 100), 0);
+}
+
+// Chunks 0 and the last before its own are seen anyway, and those between are its choice: each one
+// is scored by half the products of a key, and a picked key is counted twice.
+TEST(WorkCosts, GrowWithWhatAQueryChoosesFrom) {
+  const AttentionPlan plan = LongHeadsPlan();
+  const int64_t width = plan.selection.chunk_tokens;
+  const int64_t picks = plan.selection.num_free_picks;
+  const WorkCosts costs{.attended = 1};
+  EXPECT_EQ(costs.OfPromptToken(plan, width * (picks + 2) - 1), 1 + width * (picks + 2));
+  for (const int64_t own : {picks + 3, picks + 40}) {
+    const int64_t candidates = own - 2;
+    const auto visible = static_cast<double>((picks + 2) * width + 1);
+    EXPECT_EQ(
+        costs.OfPromptToken(plan, own * width),
+        1 + visible + static_cast<double>(picks * width) + 0.5 * static_cast<double>(candidates));
+  }
+}
+
+TEST(WorkCosts, OfAPromptAreThoseOfItsTokens) {
+  const AttentionPlan plan = LongHeadsPlan();
+  const WorkCosts costs{.attended = 0.0013};
+  for (const int64_t end : {1, 2, 3, 5, 100, 1000, 32'000}) {
+    double sum = 0;
+    for (int64_t position = 0; position < end; ++position) {
+      sum += costs.OfPromptToken(plan, position);
+    }
+    EXPECT_NEAR(costs.OfPrompt(plan, 0, end) / sum, 1, 0.04) << end;
+  }
 }
 
 TEST(WorkCosts, AnswersShareTheWeightsAndReadTheirOwnKeys) {

@@ -32,7 +32,7 @@ class FakeGrammar final : public AnswerGrammar {
 // An engine that does what a test tells it: requests wait until the test emits their events. Its
 // documents are the real directory's and its checks the real ones;
 // tests/engine/engine_contract_test holds it to the real engine. Thread-safe.
-class FakeEngine final : public Engine {
+class FakeEngine : public Engine {
  public:
   explicit FakeEngine(const EngineOptions& options = {});
   // Fails what runs with UNAVAILABLE, like the real one.
