@@ -42,7 +42,12 @@ void EngineLoop::Begin(Generation* generation) {
   counters_.cached_tokens += generation->cached_tokens;
   prompts_.Join(generation);
   generation->claim().remaining = scheduler_.WorkLeft(generation->sequence);
-  arrivals_.Note(Describe(*generation), options_.clock());
+  const auto is_beside = [generation](const auto& one) {
+    return one.second.get() != generation &&
+           one.second->claim().tenant == generation->claim().tenant;
+  };
+  const bool together = std::any_of(requests_.begin(), requests_.end(), is_beside);
+  arrivals_.Note(Describe(*generation), together, options_.clock());
 }
 
 void EngineLoop::SetCached(Generation* generation, int64_t tokens) {

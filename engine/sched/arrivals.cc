@@ -21,8 +21,8 @@ int SizeOf(const LoadItem& item) { return std::ilogb(std::max(1.0, item.work()))
 
 }  // namespace
 
-void Arrivals::Note(const LoadItem& item, SteadyTime now) {
-  last_.push_back({now, item});
+void Arrivals::Note(const LoadItem& item, bool together, SteadyTime now) {
+  last_.push_back({now, item, together});
   if (last_.size() <= kMost) return;
   start_ = last_.front().time;
   last_.pop_front();
@@ -39,6 +39,7 @@ void Arrivals::Describe(SteadyTime now, std::vector<WorkFlow>* flows) const {
     });
     if (flow == flows->end()) flow = flows->insert(flow, WorkFlow{.item = item});
     // The mean of all: those before count as often as they were.
+    flow->together += arrival.together ? 1 : 0;
     const double count = ++flow->count;
     const auto follow = [count](double one, double* mean) { *mean += (one - *mean) / count; };
     follow(item.prompt_tokens, &flow->item.prompt_tokens);

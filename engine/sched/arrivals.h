@@ -15,8 +15,8 @@ class Arrivals {
  public:
   explicit Arrivals(SteadyTime start) : start_(start) {}
 
-  // A request has come, as it was then.
-  void Note(const LoadItem& item, SteadyTime now);
+  // A request has come, as it was then; `together`: its tenant has others here.
+  void Note(const LoadItem& item, bool together, SteadyTime now);
 
   // One flow for all requests of about the same size of a tenant; replaces those in `flows`.
   void Describe(SteadyTime now, std::vector<WorkFlow>* flows) const;
@@ -25,6 +25,7 @@ class Arrivals {
   struct Arrival {
     SteadyTime time;
     LoadItem item;
+    bool together;
   };
   SteadyTime start_;
   std::deque<Arrival> last_;

@@ -53,7 +53,8 @@ struct LoadItem {
 struct WorkFlow {
   LoadItem item;
   double per_second = 0;
-  int count = 0;  // that have come, as far back as was looked
+  int count = 0;     // that have come, as far back as was looked
+  int together = 0;  // of these: while their tenant had others here
 };
 
 // All of it, and how fast it goes.
@@ -89,9 +90,9 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
 
 // When an item that comes now would have its first token: the work that is there, and what comes
 // as the flows say, goes on as FairShare shares it out (ScheduleSimulation). Of its own tenant more
-// is expected only where some is there beside it: who asks one after the other asks nothing
-// meanwhile. No more than `most_seconds` are looked ahead: it says that then. nullopt: too few
-// steps have run. Pure.
+// is expected only where some is there beside it, or was when more came: who asks one after the
+// other asks nothing meanwhile. No more than `most_seconds` are looked ahead: it says that then.
+// nullopt: too few steps have run. Pure.
 std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, double most_seconds);
 
 // Whether an item that comes now cannot have its first token within `left_seconds`: half of what

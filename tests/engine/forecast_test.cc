@@ -271,6 +271,11 @@ TEST_F(ForecastTest, WhatComesLaterTakesItsShare) {
   EXPECT_NEAR(Ask(Item(b_, 5000, 10)).first_token_seconds, 1.7 * alone, 0.3 * alone);
   // Who asks one after the other asks nothing meanwhile.
   EXPECT_NEAR(Ask(Item(a_, 5000, 10)).first_token_seconds, alone, 0.02 * alone);
+  // Not so if some of what came lately did while it had others.
+  load_.flows.back().together = 2;
+  EXPECT_NEAR(Ask(Item(a_, 5000, 10)).first_token_seconds, 1.8 * alone, 0.4 * alone);
+  load_.flows.back().together = 1;
+  EXPECT_NEAR(Ask(Item(a_, 5000, 10)).first_token_seconds, alone, 0.02 * alone);
   // If it has something else here, it is likely to have more: that passes, as it is shorter.
   AddRunning(a_, 250, 1);
   EXPECT_NEAR(Ask(Item(a_, 5000, 10)).first_token_seconds, 1.8 * alone, 0.4 * alone);
