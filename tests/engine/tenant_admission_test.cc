@@ -42,6 +42,19 @@ TEST_F(TenantAdmission, AnEighthOfTheCacheIsKeptForOtherTenants) {
   EXPECT_EQ(loop_.num_waiting(), 1);
 }
 
+TEST_F(TenantAdmission, WhatComesBesideOthersOfItsTenantIsCounted) {
+  for (const TenantPtr& tenant : {a_, b_, a_}) SubmitOf(tenant, 2, 4);
+  RunUntilIdle();
+  SubmitOf(a_, 2, 4);
+  WorkLoad load;
+  loop_.Describe(&load);
+  ASSERT_EQ(load.flows.size(), 2);
+  EXPECT_EQ(load.flows[0].count, 3);
+  EXPECT_EQ(load.flows[0].together, 1);
+  EXPECT_EQ(load.flows[1].count, 1);
+  EXPECT_EQ(load.flows[1].together, 0);
+}
+
 TEST_F(TenantAdmission, OneWithNothingElseMayHaveAllOfTheCache) {
   const auto all = SubmitOf(a_, kPages, 2);
   RunUntilIdle();
