@@ -140,12 +140,12 @@ TEST_F(Serving, EndsWith4WithoutMemoryForTheModel) {
 }
 
 TEST_F(Serving, EndsWith6IfTheDeviceFailsWhileItServes) {
-  EXPECT_EXIT(Run([](const EngineOptions& options) {
-                auto engine = Fake(options);
-                std::thread([failed = options.on_device_failure] {
+  EXPECT_EXIT(Run([this](const EngineOptions& options) {
+                std::thread([failed = options.on_device_failure, port_file = options_.port_file] {
+                  while (!IsReady(port_file)) std::this_thread::yield();
                   failed(absl::UnavailableError("Xid 79"));
                 }).detach();
-                return engine;
+                return Fake(options);
               }),
               ExitedWithCode(kExitDeviceFailed), "");
 }
