@@ -115,7 +115,7 @@ void AnswerCall<Wire>::Note(const Request& request) {
 template <typename Wire>
 void AnswerCall<Wire>::Begin() {
   if (incoming_->is_read()) Note(incoming_->message());
-  if (grpc::Status refused = context_->BeginPreparation(caller_.tenant->name, &preparing_);
+  if (grpc::Status refused = context_->BeginPreparation(caller_.tenant, &preparing_);
       !refused.ok()) {
     return writes_.Finish(std::move(refused));
   }

@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include "absl/synchronization/mutex.h"
 #include "engine/runtime/cuda_maker.h"
 #include "engine/runtime/engine.h"
 #include "server/logging.h"
@@ -32,6 +33,8 @@ int main(int argc, char** argv) {
   if (ParseOptions(argc, argv, &options, &parsed) == ParseResult::kExit) return parsed;
   folio::server::SetUpAllocator();
   folio::server::SetUpLogging(options.log_level, options.log_json);
+  // Debian's Abseil is built with its debug checks: every lock of gRPC would be searched for cycles.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();
   options.engine.make_cuda = folio::CudaMaker();

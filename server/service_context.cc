@@ -177,13 +177,14 @@ grpc::Status ServiceContext::CheckServing() const {
   return Refusal(absl::UnavailableError("the server is draining"));
 }
 
-grpc::Status ServiceContext::BeginPreparation(const std::string& client,
-                                              ClientShares::Share* share) {
+grpc::Status ServiceContext::BeginPreparation(const TenantPtr& tenant, ClientShares::Share* share) {
   if (grpc::Status serving = CheckServing(); !serving.ok()) return serving;
+  // Not read at all: refusals are to cost little.
+  if (const absl::Status full = engine()->CheckQueue(tenant); !full.ok()) return Refusal(full);
   // The engine, which knows how many wait and run, counts what is prepared.
   const int limit = options.engine.max_queued_requests + options.engine.max_running_requests;
   const int most = MostOfClient(options.engine);
-  *share = preparing.Join(client, most);
+  *share = preparing.Join(tenant->name, most);
   if (*share != nullptr && preparing.num_requests() <= limit) return grpc::Status::OK;
   const bool of_all = *share != nullptr;
   share->reset();

@@ -100,7 +100,7 @@ class ServiceContext {
   grpc::Status CheckServing() const;
   // CheckServing for a request that will wait; it counts as being prepared while it holds its
   // share. RESOURCE_EXHAUSTED when as many are, in all or of this client, as can wait and run.
-  grpc::Status BeginPreparation(const std::string& client, ClientShares::Share* preparing);
+  grpc::Status BeginPreparation(const TenantPtr& tenant, ClientShares::Share* preparing);
   // RESOURCE_EXHAUSTED when the requests of the caller, or all together, hold too much to take
   // `bytes` more.
   grpc::Status TakeMemory(const Caller& caller, int64_t bytes, MemoryBudget::Share* share);

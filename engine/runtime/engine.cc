@@ -112,30 +112,44 @@ absl::Status EngineImpl::JoinQueue(const GenerateSpec& spec, const Checked& chec
   return full == nullptr ? absl::OkStatus() : QueueFull(full, of, load, bounds);
 }
 
+absl::Status EngineImpl::CheckPlaces() const {
+  if (num_posted_.load() < NumAdmissible(thread_.Stats(), options_)) return absl::OkStatus();
+  return LimitReached(
+      kQueuedRequests, LimitOf::kAll,
+      absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
+}
+
+absl::Status EngineImpl::CheckQueue(const TenantPtr& tenant) const {
+  FOLIO_RETURN_IF_ERROR(CheckPlaces());
+  const TenantAccounts::Bounds bounds = BoundsOf(options_, tenant);
+  const QueueLoad load{.requests = 1};
+  LimitOf of = LimitOf::kAll;
+  const char* full = loop_.accounts().WhatIsFull(tenant, load, bounds, &of);
+  return full == nullptr ? absl::OkStatus() : QueueFull(full, of, load, bounds);
+}
+
 absl::StatusOr<EngineImpl::Checked> EngineImpl::CheckAdmission(GenerateSpec* spec) const {
   FOLIO_ASSIGN_OR_RETURN(Checked checked, Check(spec));
   FOLIO_RETURN_IF_ERROR(
       CheckCapacity(spec->attention, checked.prompt_tokens + spec->stop.max_new_tokens,
                     checked.needed_bytes, model_->store->capacity_bytes(), model_->attention));
   FOLIO_RETURN_IF_ERROR(CheckTenantCapacity(spec->tenant, checked.needed_bytes));
-  if (num_posted_.load() >= NumAdmissible(thread_.Stats(), options_)) {
-    return LimitReached(
-        kQueuedRequests, LimitOf::kAll,
-        absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
-  }
+  FOLIO_RETURN_IF_ERROR(CheckPlaces());
   return checked;
 }
 
 absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
+  TenantAccounts::Ticket ticket;
   if (spec.deadline.has_value()) {
-    // Looks far ahead: not while others wait for the lock.
+    // Looks far ahead: not while others wait for the lock, and for none that the queue has no room
+    // for.
     FOLIO_ASSIGN_OR_RETURN(const Checked checked, CheckAdmission(&spec));
+    FOLIO_RETURN_IF_ERROR(JoinQueue(spec, checked, &ticket));
     FOLIO_RETURN_IF_ERROR(CheckDeadline(spec, checked));
   }
   MutexLock lock(&order_mu_);
   FOLIO_ASSIGN_OR_RETURN(const Checked checked, CheckAdmission(&spec));
-  TenantAccounts::Ticket ticket;
-  FOLIO_RETURN_IF_ERROR(JoinQueue(spec, checked, &ticket));
+  if (ticket.account() == nullptr) FOLIO_RETURN_IF_ERROR(JoinQueue(spec, checked, &ticket));
   if (spec.document.has_value() && directory_.Touch(*spec.document)) {
     keeper()->UpdateAttributes(*spec.document, AttributesOf(*spec.document));
   }

@@ -246,6 +246,10 @@ class Engine {
   virtual absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
       const GrammarSource& source) const = 0;
 
+  // Whether a request of this tenant, however short, would find a place in the queue now: what
+  // need not be read otherwise. Cheap. Errors: RESOURCE_EXHAUSTED as Submit.
+  virtual absl::Status CheckQueue(const TenantPtr& tenant) const = 0;
+
   // Queues a request; its events go to `sink`, the last one is Completed or Failed. Errors, nothing
   // queued: INVALID_ARGUMENT, NOT_FOUND (document), FAILED_PRECONDITION (can never fit; document
   // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none,

@@ -67,6 +67,7 @@ class EngineImpl final : public Engine {
     return grammars_.Compile(source);
   }
 
+  absl::Status CheckQueue(const TenantPtr& tenant) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   absl::StatusOr<Estimate> EstimateRequest(GenerateSpec spec) const override;
   absl::StatusOr<Estimate> EstimateDocument(const AttentionSpec& attention, int64_t num_tokens,
@@ -150,6 +151,8 @@ class EngineImpl final : public Engine {
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
   // A request as a forecast sees it.
   LoadItem ItemOf(const GenerateSpec& spec, const Checked& checked, const WorkLoad& load) const;
+  // Whether one more could run or wait.
+  absl::Status CheckPlaces() const;
   // Check, and whether the cache and the queue have room for it.
   absl::StatusOr<Checked> CheckAdmission(GenerateSpec* spec) const;
   // FAILED_PRECONDITION if its deadline is long before its first token could be there.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <limits>
+#include <utility>
 
 namespace folio {
 namespace {
@@ -127,6 +128,7 @@ double ScheduleSimulation::Arrive() {
       Part part = PartOf(source.flow->item);
       part.claim.joined = part.tenant->share.served;
       waiting_.push_back(part);
+      may_admit_ = true;
       source.next += Gap(*source.flow);
     }
     if (num_arrived_ < kMostArrivals) next = std::min(next, source.next);
@@ -183,6 +185,7 @@ bool ScheduleSimulation::MakePlace(const Part& part) {
 }
 
 void ScheduleSimulation::Admit() {
+  if (!std::exchange(may_admit_, false)) return;
   for (auto first = FirstInTurn(); first != waiting_.end(); first = FirstInTurn()) {
     Part part = *first;
     const auto at = first - waiting_.begin();
@@ -253,12 +256,14 @@ void ScheduleSimulation::ShareOutExactly(double num_answers, std::vector<Part*>*
   });
 }
 
-// In rounds as FairShare, from nothing that is owed.
+// In rounds as FairShare, from nothing that is owed: what all the steps have that one simulated
+// stands for, as prompts end meanwhile, and others are read then.
 void ScheduleSimulation::ShareOutEvenly(double num_answers, std::vector<Part*>* prompts,
                                         double budget) {
+  const double steps = LeastSteps();
   for (Tenant& one : tenants_) one.owed = one.round = 0;
   for (const Part& part : running_) {
-    if (part.answers()) part.tenant->owed -= AnswerWork(part, num_answers);
+    if (part.answers()) part.tenant->owed -= steps * AnswerWork(part, num_answers);
   }
   claims_.clear();
   for (Part* part : *prompts) {
@@ -268,7 +273,8 @@ void ScheduleSimulation::ShareOutEvenly(double num_answers, std::vector<Part*>* 
   }
   std::stable_sort(prompts->begin(), prompts->end(),
                    [](const Part* a, const Part* b) { return a->claim.rank() < b->claim.rank(); });
-  const double most = MostTokens(budget);
+  const double most = steps * MostTokens(budget);
+  budget *= steps;
   double work = FairShare::WorkFor(claims_, std::max<int64_t>(1, std::llround(budget)));
   const auto wants = [most](const Part& part) {
     return std::min(most, part.item.prompt_tokens) - part.per_step;
@@ -298,15 +304,20 @@ void ScheduleSimulation::ShareOutEvenly(double num_answers, std::vector<Part*>* 
       budget -= given;
     }
   }
+  for (Part* part : *prompts) part->per_step /= steps;
 }
 
 double ScheduleSimulation::StepsUntil(double next) const {
   const double step = load_.rates.Seconds(Answers()) + kNothing;
   const double steps = (next - seconds_) / std::max(step, last_step_seconds_);
-  return std::max({1.0, steps, kCoarse * num_steps_});
+  return std::max(steps, LeastSteps());
 }
 
 // The further away, the coarser.
+double ScheduleSimulation::LeastSteps() const {
+  return plans_exactly() ? 1 : std::max(1.0, kCoarse * num_steps_);
+}
+
 double ScheduleSimulation::StepsAlike() const {
   double steps = 0;
   for (const Part& part : running_) {
@@ -315,7 +326,7 @@ double ScheduleSimulation::StepsAlike() const {
     steps = steps == 0 ? own : std::min(steps, own);
   }
   if (steps == 0 || plans_exactly()) return std::min(1.0, steps);
-  return std::max(steps, kCoarse * num_steps_);
+  return std::max(steps, LeastSteps());
 }
 
 bool ScheduleSimulation::Advance(double most_steps) {
@@ -362,6 +373,7 @@ void ScheduleSimulation::EndAnswers() {
   std::erase_if(running_, [this](const Part& part) {
     const bool ended = part.answers() && part.item.answer_tokens < kNothing;
     if (!ended) return false;
+    may_admit_ = true;
     free_bytes_ += part.item.needed_bytes;
     LeavePlace(part);
     if (part.item.needs_place) --part.tenant->share.admitted;

@@ -79,6 +79,8 @@ class ScheduleSimulation {
   double MostTokens(double budget) const;
   bool plans_exactly() const { return num_simulated_ <= exact_steps_; }
 
+  // Of how many steps one simulated at least stands for.
+  double LeastSteps() const;
   // How many steps there are at most until something comes.
   double StepsUntil(double next) const;
   // How many steps are as the one that was shared out, until a prompt or an answer ends; 0: none,
@@ -98,6 +100,8 @@ class ScheduleSimulation {
   std::vector<Part> running_;
   std::vector<Part> waiting_;
   std::vector<Claim*> claims_;
+  // Something has come or ended since it was looked who may have a place.
+  bool may_admit_ = true;
   int num_places_ = 0;
   int num_arrived_ = 0;
   int num_simulated_ = 0;

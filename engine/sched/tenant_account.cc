@@ -13,7 +13,7 @@ bool IsBeyond(int64_t bound, int64_t held, int64_t more) {
 }
 
 // The bound that a request would be beyond; null: none.
-const char* WhatIsFull(const QueueLoad& bounds, const QueueLoad& held, const QueueLoad& more) {
+const char* FirstBoundOver(const QueueLoad& bounds, const QueueLoad& held, const QueueLoad& more) {
   if (IsBeyond(bounds.requests, held.requests, more.requests)) return kQueuedRequests;
   if (IsBeyond(bounds.prefill_tokens, held.prefill_tokens, more.prefill_tokens)) {
     return kQueuedPrefillTokens;
@@ -58,13 +58,29 @@ void TenantAccounts::Forget(const std::string& name) {
   if (it != accounts_.end() && it->second.expired()) accounts_.erase(it);
 }
 
+const char* TenantAccounts::WhatIsFull(const QueueLoad& held, const QueueLoad& more,
+                                       const Bounds& bounds, LimitOf* of) const {
+  *of = LimitOf::kAll;
+  if (const char* full = FirstBoundOver(bounds.of_all, load_, more)) return full;
+  *of = LimitOf::kTenant;
+  return FirstBoundOver(bounds.of_tenant, held, more);
+}
+
+const char* TenantAccounts::WhatIsFull(const TenantPtr& tenant, const QueueLoad& load,
+                                       const Bounds& bounds, LimitOf* of) const {
+  Account held;  // the last holder of one takes the lock
+  MutexLock lock(&mu_);
+  if (tenant != nullptr) {
+    const auto it = accounts_.find(tenant->name);
+    if (it != accounts_.end()) held = it->second.lock();
+  }
+  return WhatIsFull(held == nullptr ? QueueLoad{} : held->load, load, bounds, of);
+}
+
 const char* TenantAccounts::Join(Account account, const QueueLoad& load, const Bounds& bounds,
                                  Ticket* ticket, LimitOf* of) {
   MutexLock lock(&mu_);
-  *of = LimitOf::kAll;
-  if (const char* full = WhatIsFull(bounds.of_all, load_, load)) return full;
-  *of = LimitOf::kTenant;
-  if (const char* full = WhatIsFull(bounds.of_tenant, account->load, load)) return full;
+  if (const char* full = WhatIsFull(account->load, load, bounds, of)) return full;
   load_ += load;
   account->load += load;
   ticket->accounts_ = this;

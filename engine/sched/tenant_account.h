@@ -71,6 +71,10 @@ class TenantAccounts {
   const char* Join(Account account, const QueueLoad& load, const Bounds& bounds, Ticket* ticket,
                    LimitOf* of);
 
+  // The same for one that would come now, which does not join.
+  const char* WhatIsFull(const TenantPtr& tenant, const QueueLoad& load, const Bounds& bounds,
+                         LimitOf* of) const;
+
   QueueLoad load() const;
 
   // What each tenant that has work or documents has reserved of the cache, by its name.
@@ -78,6 +82,9 @@ class TenantAccounts {
 
  private:
   void Forget(const std::string& name);
+  // `held`: of its tenant.
+  const char* WhatIsFull(const QueueLoad& held, const QueueLoad& more, const Bounds& bounds,
+                         LimitOf* of) const FOLIO_REQUIRES(mu_);
 
   mutable Mutex mu_;
   QueueLoad load_ FOLIO_GUARDED_BY(mu_);

@@ -105,6 +105,27 @@ TEST_F(QueueOfEngine, HasWhatATenantMayHaveOfIt) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(QueueOfEngine, SaysThatItIsFullBeforeARequestIsRead) {
+  Hold(Options());
+  const TenantPtr a = Named("a", {.max_queued_requests = 1, .max_running_requests = 1});
+  EXPECT_TRUE(engine_->CheckQueue(a).ok());
+  EXPECT_EQ(Submit(20, a), "");
+  EXPECT_EQ(Submit(20, a), "");
+  const absl::Status full = engine_->CheckQueue(a);
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(full.GetPayload(kLimitPayload), "tenant.queued_requests");
+  EXPECT_TRUE(engine_->CheckQueue(Named("b")).ok());
+}
+
+TEST_F(QueueOfEngine, IsFullForAllBeforeARequestIsRead) {
+  EngineOptions options = Options();
+  options.max_running_requests = 1;
+  options.max_queued_requests = 1;
+  Hold(options);
+  EXPECT_EQ(Submit(20, Named("a")), "");
+  EXPECT_EQ(engine_->CheckQueue(Named("b")).GetPayload(kLimitPayload), "queued_requests");
+}
+
 class ForecastsOfEngine : public testing::Test {
  protected:
   // Steps enough to know how long they take.
@@ -115,8 +136,10 @@ class ForecastsOfEngine : public testing::Test {
       sink->WaitForEnd();
     }
   }
-  absl::Status SubmitWith(SteadyTime::duration left, int prompt) {
+  absl::Status SubmitWith(SteadyTime::duration left, int prompt,
+                          const TenantPtr& tenant = nullptr) {
     GenerateSpec spec = Spec(prompt);
+    spec.tenant = tenant;
     spec.deadline = std::chrono::steady_clock::now() + left;
     const auto sink = std::make_shared<Recorder>();
     const absl::Status submitted = engine_->Submit(spec, sink).status();
@@ -157,6 +180,14 @@ TEST_F(ForecastsOfEngine, ADeadlineLongBeforeTheFirstTokenIsRefusedWithTheEstima
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(refused.GetPayload(kFirstTokenPayload).has_value());
   EXPECT_THAT(refused.message(), testing::HasSubstr("the first token is expected"));
+  // Where there is no room nobody looks when there will be.
+  const TenantPtr full = Named("a", {.max_queued_requests = 1, .max_queued_prefill_tokens = 3000});
+  GenerateSpec first = Spec(3000);
+  first.tenant = full;
+  const auto answer = std::make_shared<Recorder>();
+  ASSERT_TRUE(engine_->Submit(first, answer).ok());
+  EXPECT_EQ(SubmitWith(part(0.01), 3000, full).code(), absl::StatusCode::kResourceExhausted);
+  answer->WaitForEnd();
   EXPECT_TRUE(SubmitWith(part(0.9), 3000).ok());  // it may be faster than that
   EXPECT_TRUE(SubmitWith(part(0.1), 10).ok());
 }

@@ -264,6 +264,16 @@ TEST_F(ForecastTest, NothingTakesLongerThanEverythingInARow) {
 
 // Of a tenant half of what the machine can do comes, and goes on coming, at random times: it has at
 // most half of each step, and none of some.
+// Further away than steps are planned one by one: each that stands for many reads what all of them
+// do, however short the prompts are.
+TEST_F(ForecastTest, ManyShortPromptsAreReadInAsManyStepsAsTheyTake) {
+  load_.max_running_requests = 64;
+  for (int n = 0; n < 4000; ++n) AddWaiting(a_, 10, 1);
+  const double steps = 4000 * 10 / 100.0 + 5;
+  EXPECT_NEAR(Ask(Item(a_, 500, 10)).first_token_seconds, steps * Taken(0, 100),
+              0.1 * steps * Taken(0, 100));
+}
+
 TEST_F(ForecastTest, WhatComesLaterTakesItsShare) {
   const LoadItem small = Item(a_, 250, 1);
   load_.flows.push_back({.item = small, .per_second = 2500 / 250.0, .count = 10});

@@ -69,6 +69,25 @@ TEST_F(TenantQueue, TokensCountUntilTheyAreInTheCacheAndBytesUntilItRuns) {
   EXPECT_EQ(accounts_.load().kv_bytes, 402);
 }
 
+TEST_F(TenantQueue, SaysWhatIsFullBeforeOneJoins) {
+  const TenantAccounts::Bounds bounds{.of_all = {.prefill_tokens = 100},
+                                      .of_tenant = {.requests = 1}};
+  const auto full = [&](const TenantPtr& tenant) {
+    LimitOf of;
+    const char* what = accounts_.WhatIsFull(tenant, {.requests = 1}, bounds, &of);
+    return std::string(what == nullptr ? "" : of == LimitOf::kTenant ? "of its tenant" : "of all");
+  };
+  EXPECT_EQ(full(Named("a")), "");
+  EXPECT_EQ(Join(Named("a"), {.requests = 1}, bounds), "");
+  EXPECT_EQ(full(Named("a")), "of its tenant");
+  EXPECT_EQ(full(Named("b")), "");
+  EXPECT_EQ(full(nullptr), "");
+  EXPECT_EQ(accounts_.load().requests, 1);
+  // Alone with the bound it may be larger; then there is no room for the shortest.
+  EXPECT_EQ(Join(Named("b"), {.requests = 1, .prefill_tokens = 101}, bounds), "");
+  EXPECT_EQ(full(Named("c")), "of all");
+}
+
 TEST_F(TenantQueue, WhatIsLargerThanABoundMayBeThereAlone) {
   const TenantAccounts::Bounds bounds{.of_all = {.prefill_tokens = 100}, .of_tenant = {}};
   EXPECT_EQ(Join(nullptr, {.prefill_tokens = 1000}, bounds), "");

@@ -99,6 +99,11 @@ absl::StatusOr<std::shared_ptr<const AnswerGrammar>> FakeEngine::CompileGrammar(
   return std::make_shared<FakeGrammar>(source);
 }
 
+absl::Status FakeEngine::CheckQueue(const TenantPtr&) const {
+  MutexLock lock(&mu_);
+  return queue_status_;
+}
+
 absl::StatusOr<RequestId> FakeEngine::Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) {
   MutexLock lock(&mu_);
   FOLIO_RETURN_IF_ERROR(CheckServing());
@@ -369,6 +374,11 @@ void FakeEngine::set_stats(const EngineStats& stats) {
 void FakeEngine::set_tenant_uses(std::vector<TenantUse> uses) {
   MutexLock lock(&mu_);
   tenant_uses_ = std::move(uses);
+}
+
+void FakeEngine::RefuseQueue(absl::Status status) {
+  MutexLock lock(&mu_);
+  queue_status_ = std::move(status);
 }
 
 void FakeEngine::RefuseSubmitAfter(int count, absl::Status status) {

@@ -49,6 +49,7 @@ class FakeEngine : public Engine {
   // Refuses a source with "(" and no ")".
   absl::StatusOr<std::shared_ptr<const AnswerGrammar>> CompileGrammar(
       const GrammarSource& source) const override;
+  absl::Status CheckQueue(const TenantPtr&) const override;
   absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) override;
   // A byte for each token, 1000 of which fit now, and a second more until the first one comes; half
   // of one in the queue.
@@ -100,6 +101,8 @@ class FakeEngine : public Engine {
   // For the test.
   void set_stats(const EngineStats& stats);
   void set_tenant_uses(std::vector<TenantUse> uses);
+  // Of all that come from now on, before they are read.
+  void RefuseQueue(absl::Status status);
   void RefuseSubmit(absl::Status status) { RefuseSubmitAfter(0, std::move(status)); }
   // So many are taken first.
   void RefuseSubmitAfter(int count, absl::Status status);
@@ -174,6 +177,7 @@ class FakeEngine : public Engine {
   std::map<uint64_t, Document> documents_ FOLIO_GUARDED_BY(mu_);  // by incarnation
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   std::vector<TenantUse> tenant_uses_ FOLIO_GUARDED_BY(mu_);
+  absl::Status queue_status_ FOLIO_GUARDED_BY(mu_);
   absl::Status submit_status_ FOLIO_GUARDED_BY(mu_);
   int num_before_refusal_ FOLIO_GUARDED_BY(mu_) = 0;
   absl::Status size_status_ FOLIO_GUARDED_BY(mu_);

@@ -321,6 +321,17 @@ TEST(Lifecycle, TooManyPromptsBeingTokenisedAreRefusedAtOnce) {
   EXPECT_TRUE(second.Finish().ok());
 }
 
+TEST(Lifecycle, WhatTheQueueHasNoRoomForIsNotRead) {
+  TestServer server;
+  server.engine().RefuseQueue(absl::ResourceExhaustedError("the queue is full"));
+  // One that is read would hold.
+  const grpc::Status status =
+      Generate(server.channel(), Ask(std::string(FakeTokenizer::kHold))).Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(DetailsOf(status).info.reason(), "QUEUE_FULL");
+  EXPECT_TRUE(DetailsOf(status).retry.has_value());
+}
+
 // Six at once, before the engine hears of the first: two can run, three can wait.
 TEST(Lifecycle, OfABurstOnlyWhatCanNeitherRunNorWaitIsRefused) {
   server::ServerOptions options;
