@@ -2,10 +2,10 @@
 
 #include <openssl/crypto.h>
 
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/random_bits.h"
 #include "engine/base/short_for_now.h"
 #include "engine/base/status_macros.h"
 
@@ -15,10 +15,8 @@ namespace {
 constexpr int64_t kMicroseconds = 1000000;  // in a second
 
 std::string FreshToken() {
-  std::random_device random;
-  std::string token;
-  for (int n = 0; n < 4; ++n) absl::StrAppend(&token, absl::Hex(random(), absl::kZeroPad8));
-  return token;
+  return absl::StrCat(absl::Hex(RandomBits(), absl::kZeroPad16),
+                      absl::Hex(RandomBits(), absl::kZeroPad16));
 }
 
 // Of the text that its tokens stand for.

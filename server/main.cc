@@ -33,7 +33,8 @@ int main(int argc, char** argv) {
   if (ParseOptions(argc, argv, &options, &parsed) == ParseResult::kExit) return parsed;
   folio::server::SetUpAllocator();
   folio::server::SetUpLogging(options.log_level, options.log_json);
-  // Debian's Abseil is built with its debug checks: every lock of gRPC would be searched for cycles.
+  // Debian's Abseil is built with its debug checks: every lock of gRPC would be searched for
+  // cycles.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   signal(SIGPIPE, SIG_IGN);
   RaiseDescriptorLimit();

@@ -3,10 +3,10 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/random_bits.h"
 #include "server/logging.h"
 
 namespace folio::server {
@@ -27,8 +27,7 @@ std::string WhatIsWrongWithRequestId(const std::string& id) {
 
 std::string RequestIdFor(const std::string& chosen) {
   if (!chosen.empty() && WhatIsWrongWithRequestId(chosen).empty()) return chosen;
-  std::random_device random;
-  return absl::StrCat("req-", absl::Hex(uint64_t{random()} << 32 | random(), absl::kZeroPad16));
+  return absl::StrCat("req-", absl::Hex(RandomBits(), absl::kZeroPad16));
 }
 
 void SendRequestId(const std::string& id, grpc::CallbackServerContext* rpc) {

@@ -1,10 +1,10 @@
 #include "server/sampling_mapping.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/random_bits.h"
 
 namespace folio::server {
 namespace {
@@ -92,7 +92,7 @@ void SamplingFromProto(const v1::SamplingParams& in, SamplingParams* out, FieldV
 }
 
 uint64_t SeedOf(const v1::SamplingParams& in, uint32_t answer) {
-  return in.has_seed() ? in.seed() + answer : std::random_device{}();
+  return in.has_seed() ? in.seed() + answer : RandomBits() >> 32;
 }
 
 void StoppingFromProto(const v1::StoppingCriteria& in, const ServerOptions& options,

@@ -3,9 +3,9 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
-#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/random_bits.h"
 
 namespace folio::server {
 namespace {
@@ -28,16 +28,13 @@ bool IsId(std::string_view text) {
   return IsHex(text) && text.find_first_not_of('0') != std::string_view::npos;
 }
 
-uint64_t RandomBits() {
-  std::random_device random;
-  uint64_t bits = 0;
-  while (bits == 0) bits = uint64_t{random()} << 32 | random();  // an id of zeros is none
-  return bits;
-}
-
 }  // namespace
 
-std::string NewSpanId() { return absl::StrCat(absl::Hex(RandomBits(), absl::kZeroPad16)); }
+std::string NewSpanId() {
+  uint64_t bits = 0;
+  while (bits == 0) bits = RandomBits();  // an id of zeros is none
+  return absl::StrCat(absl::Hex(bits, absl::kZeroPad16));
+}
 
 std::optional<TraceContext> ParseTraceparent(std::string_view text) {
   if (text.size() < kLength) return std::nullopt;

@@ -1,10 +1,10 @@
 // What the parts of an upload do: the header, chunks of text, and finish.
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/catch_errors.h"
 #include "engine/base/quoted.h"
+#include "engine/base/random_bits.h"
 #include "engine/runtime/shortage.h"
 #include "engine/types/document_name.h"
 #include "server/document_attributes.h"
@@ -18,11 +18,7 @@ namespace {
 
 constexpr size_t kMaxChunkBytes = 1 << 20;
 
-std::string FreshId() {
-  std::random_device random;
-  const uint64_t bits = uint64_t{random()} << 32 | random();
-  return absl::StrCat("doc-", absl::Hex(bits, absl::kZeroPad16));
-}
+std::string FreshId() { return absl::StrCat("doc-", absl::Hex(RandomBits(), absl::kZeroPad16)); }
 
 // Of a document that takes no upload any more.
 grpc::Status WhyNotFollowed(const ServiceContext& context, const DocumentHandle& handle,

@@ -115,7 +115,7 @@ absl::Status EngineLoop::CheckDeadline(const Generation& generation, SteadyTime 
   }
   const double needed = scheduler_.rates().Seconds(
       {.prompt_tokens = static_cast<double>(sequence.num_known - sequence.num_in_kv),
-       .prompt_work = scheduler_.WorkLeft(sequence),
+       .prompt_work = WorkLeft(generation),
        .prompts = 1});
   const std::chrono::duration<double> left = *deadline - now;
   if (kMargin * needed <= left.count()) return absl::OkStatus();

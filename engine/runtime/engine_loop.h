@@ -177,6 +177,8 @@ class EngineLoop {
   absl::Status CheckDeadline(const Generation& generation, SteadyTime now) const;
   // Those that would end after their deadlines come last.
   void FindLate(SteadyTime now);
+  // Of its prompt, as Scheduler::WorkLeft.
+  double WorkLeft(const Generation& generation) const;
   // Tokens of its answer still to come, as answers have come out.
   double AnswerLeft(const Generation& generation) const;
   LoadItem Describe(const Generation& generation) const;

@@ -13,6 +13,12 @@ double EngineLoop::AnswerLeft(const Generation& generation) const {
   return std::max(1.0, answer_part_ * most - had);
 }
 
+// It is looked at before each step: of one that waits for a document alone it may have changed.
+double EngineLoop::WorkLeft(const Generation& generation) const {
+  const Sequence& sequence = generation.sequence;
+  return sequence.prefix == nullptr ? sequence.claim.remaining : scheduler_.WorkLeft(sequence);
+}
+
 int EngineLoop::num_waiting_for(Generation::Wait what) const {
   return static_cast<int>(std::count_if(
       waiting_.begin(), waiting_.end(),
@@ -30,9 +36,12 @@ void EngineLoop::FindLate(SteadyTime now) {
     const std::optional<SteadyTime>& deadline = generation->spec.deadline;
     if (!deadline.has_value() || generation->awaits_document) return;
     const std::chrono::duration<double> left = *deadline - now;
-    const LoadItem item = scheduler_.Describe(generation->sequence);
+    const Sequence& sequence = generation->sequence;
+    const bool reads = !sequence.decoding();
+    const auto tokens =
+        static_cast<double>(reads ? sequence.num_known - Scheduler::BeginOfPrefill(sequence) : 0);
     generation->claim().late =
-        left.count() < scheduler_.UsualSeconds(item.prompt_tokens, item.work(),
+        left.count() < scheduler_.UsualSeconds(tokens, reads ? WorkLeft(*generation) : 0,
                                                AnswerLeft(*generation), num_running());
   };
   std::for_each(waiting_.begin(), waiting_.end(), judge);

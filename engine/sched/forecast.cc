@@ -95,10 +95,10 @@ double AtMost(const WorkLoad& load, const LoadItem& item) {
   return all;
 }
 
-// Half of what is expected is enough to be sure, however near that is: requests that are refused
-// are to cost little.
+// Two thirds of what is expected is enough to be sure, however near that is: requests that are
+// refused are to cost little.
 std::optional<double> IsTooLate(WorkLoad load, const LoadItem& item, double left_seconds) {
-  constexpr double kMargin = 2;
+  constexpr double kMargin = 1.5;
   if (AtMost(load, item) < left_seconds) return std::nullopt;
   load.flows.clear();
   const double most = kMargin * left_seconds;

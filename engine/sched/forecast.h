@@ -95,9 +95,9 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
 // nullopt: too few steps have run. Pure.
 std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, double most_seconds);
 
-// Whether an item that comes now cannot have its first token within `left_seconds`: half of what
-// is expected is later, even if nothing else comes. Returns the seconds that it takes at least, as
-// expected; nullopt: it may be in time.
+// Whether an item that comes now cannot have its first token within `left_seconds`: two thirds of
+// what is expected is later, even if nothing else comes. Returns the seconds that it takes at
+// least, as expected; nullopt: it may be in time.
 std::optional<double> IsTooLate(WorkLoad load, const LoadItem& item, double left_seconds);
 
 // More than Predict can say if nothing else comes, at little cost: as if all that is there were

@@ -111,10 +111,13 @@ double Scheduler::WorkOfAnswer(const ScheduledTokens& part) const {
   return sequence.decoding() ? options_.costs.OfAnswerBeside(sequence.plan, sequence.num_known) : 0;
 }
 
-double Scheduler::WorkLeft(const Sequence& sequence) const {
+int64_t Scheduler::BeginOfPrefill(const Sequence& sequence) {
   const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
-  const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
-  return options_.costs.OfPrompt(sequence.plan, begin, sequence.num_known);
+  return forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
+}
+
+double Scheduler::WorkLeft(const Sequence& sequence) const {
+  return options_.costs.OfPrompt(sequence.plan, BeginOfPrefill(sequence), sequence.num_known);
 }
 
 void Scheduler::Retire(Sequence* sequence) { std::erase(running_, sequence); }
@@ -200,8 +203,7 @@ void Scheduler::Describe(WorkLoad* load) const {
 
 LoadItem Scheduler::Describe(const Sequence& sequence) const {
   const Claim& claim = sequence.claim;
-  const bool forks = sequence.prefix != nullptr && sequence.num_in_kv == 0;
-  const int64_t begin = forks ? sequence.prefix->num_in_kv : sequence.num_in_kv;
+  const int64_t begin = BeginOfPrefill(sequence);
   LoadItem item;
   item.tenant = claim.share().key;
   item.weight = claim.share().weight;

@@ -116,7 +116,9 @@ class Scheduler {
   double WorkOf(const ScheduledTokens& part) const;
   // Of an answer's token beside the weights; 0 for a prompt's.
   double WorkOfAnswer(const ScheduledTokens& part) const;
-  // Of its prompt, with what it has in the cache or finds there.
+  // The first token of its prompt that is to be computed: it has those before it in the cache, or
+  // finds them there.
+  static int64_t BeginOfPrefill(const Sequence& sequence);
   double WorkLeft(const Sequence& sequence) const;
 
   int num_running() const { return static_cast<int>(running_.size()); }
