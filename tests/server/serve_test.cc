@@ -58,7 +58,11 @@ class Serving : public ::testing::Test {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
     options_.listen = "127.0.0.1:0";
     options_.metrics_listen = "off";
-    options_.port_file = dir_.Path("ports.json");
+    if (dir_ != nullptr) setenv(kDirVariable, dir_->path().c_str(), /*overwrite=*/1);
+    options_.port_file = absl::StrCat(std::getenv(kDirVariable), "/ports.json");
+  }
+  ~Serving() override {
+    if (dir_ != nullptr) unsetenv(kDirVariable);
   }
 
   [[noreturn]] void Run(const EngineFactory& factory) {
@@ -82,7 +86,10 @@ class Serving : public ::testing::Test {
     };
   }
 
-  const ScratchDir dir_;
+  static constexpr char kDirVariable[] = "FOLIO_SERVE_TEST_DIR";
+  // Null in the process that becomes a server, which ends before it could remove its own.
+  const std::unique_ptr<ScratchDir> dir_ =
+      std::getenv(kDirVariable) == nullptr ? std::make_unique<ScratchDir>() : nullptr;
   ServerOptions options_;
 };
 
