@@ -101,6 +101,7 @@ TEST_F(DocumentWatches, AllWatchersSeeTheLastOfManyChanges) {
 TEST_F(DocumentWatches, WhoHasLeftIsToldNothing) {
   const auto left = Join();
   const auto stays = Join();
+  left->WaitForTimes(2);  // of what the other joined, too
   watches_.Leave("book", left);
   const int times = left->times();
   Append();
