@@ -130,14 +130,25 @@ void FairShare::Distribute(std::span<Claim*> claims, int64_t budget, double most
   Settle(claims);
 }
 
-// Who wants no more has had all that it could have.
+// Who wants no more has had all that it could have. What all the others are owed is owed to none:
+// who comes next would wait for it.
 void FairShare::Settle(std::span<Claim*> claims) {
   const double bound = std::max(bound_, kBoundSteps * work_);
   for (Claim* claim : claims) claim->share().count = 0;
-  for (Claim* claim : claims) claim->share().count += claim->wants ? 1 : 0;
+  double of_all = std::numeric_limits<double>::max();
   for (Claim* claim : claims) {
     TenantShare& share = claim->share();
-    share.deficit = std::clamp(share.deficit, -bound, share.count > 0 ? bound : 0.0);
+    share.count += claim->wants ? 1 : 0;
+    if (claim->wants) of_all = std::min(of_all, share.deficit / share.weight);
+  }
+  for (Claim* claim : claims) {
+    TenantShare& share = claim->share();
+    const bool settled = share.count < 0;  // with another claim of it
+    if (settled) continue;
+    const bool wants = share.count > 0;
+    if (wants && of_all > 0) share.deficit -= of_all * share.weight;
+    share.deficit = std::clamp(share.deficit, -bound, wants ? bound : 0.0);
+    share.count = -1;
   }
 }
 

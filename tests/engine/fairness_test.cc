@@ -398,6 +398,40 @@ TEST_F(Fairness, DeepTokensAreChargedByTheirCost) {
 }
 
 // One that asks for little has it in a step that is no longer than that takes.
+// Its tokens cost more and more, so that it could not spend in a step what it was owed.
+TEST(FairShare, WhoWasAloneIsOwedNothingBeforeWhoComes) {
+  FairShare shares;
+  TenantShare flooder;
+  TenantShare asker;
+  const auto make = [](TenantShare* tenant, double remaining, double cost) {
+    Claim claim;
+    claim.tenant = tenant;
+    claim.remaining = remaining;
+    claim.cost = cost;
+    return claim;
+  };
+  Claim shallow = make(&flooder, 1e6, 1);
+  Claim deep = make(&flooder, 1e6, 3);
+  for (int n = 0; n < 10; ++n) {
+    std::vector<Claim*> alone{&shallow, &deep};
+    shares.BeginStep();
+    shares.Distribute(alone, 512, FairShare::WorkFor(alone, 512), [](Claim*, int64_t most) {
+      return std::min<int64_t>(most, 256);  // of one text
+    });
+  }
+  Claim question = make(&asker, 50, 1);
+  std::vector<Claim*> claims{&shallow, &deep, &question};
+  int64_t tokens = 0;
+  shares.BeginStep();
+  shares.Distribute(claims, 512, FairShare::WorkFor(claims, 512), [&](Claim* claim, int64_t most) {
+    if (claim != &question) return most;
+    const int64_t taken = std::min<int64_t>(most, 50 - tokens);
+    tokens += taken;
+    return taken;
+  });
+  EXPECT_EQ(tokens, 50);
+}
+
 TEST(FairShare, AStepThatEndsWhatSomeAskForHasNoMoreForOthers) {
   TenantShare tenants[2];
   tenants[1].weight = 3;
