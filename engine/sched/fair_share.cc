@@ -130,8 +130,8 @@ void FairShare::Distribute(std::span<Claim*> claims, int64_t budget, double most
   Settle(claims);
 }
 
-// Who wants no more has had all that it could have. What all the others are owed is owed to none:
-// who comes next would wait for it.
+// Who wants no more has had all that it could have. What all who want more are owed is owed to
+// none: who comes next would wait for it.
 void FairShare::Settle(std::span<Claim*> claims) {
   const double bound = std::max(bound_, kBoundSteps * work_);
   for (Claim* claim : claims) claim->share().count = 0;
