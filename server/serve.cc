@@ -9,11 +9,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "engine/base/catch_errors.h"
+#include "server/batch_scheduling.h"
 #include "server/logging.h"
 #include "server/quit_listener.h"
 
@@ -71,6 +73,7 @@ ExitCode ServeUntilSignal(ServerOptions options, const EngineFactory& factory,
     kill(getpid(), SIGTERM);
   };
   options.on_stall = [] { std::_Exit(kExitHangs); };
+  std::optional<BatchScheduling> batch(std::in_place);
   Runner runner(options, factory);
   const QuitListener quits([&runner] {
     for (const std::string& line : runner.DescribeState()) LogAlways(line);
@@ -78,6 +81,7 @@ ExitCode ServeUntilSignal(ServerOptions options, const EngineFactory& factory,
   if (absl::Status started = runner.Start(); !started.ok()) {
     return Fail(started, CodeOfStart(started));
   }
+  batch.reset();  // the engine's threads come next
   spdlog::info("listening on port {}, metrics on port {}, loading {}", runner.grpc_port(),
                runner.metrics_port(), options.engine.model_dir);
   absl::Status loaded;

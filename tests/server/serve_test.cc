@@ -3,11 +3,13 @@
 #include <folio/v1/control.grpc.pb.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -164,6 +166,29 @@ TEST_F(Serving, EndsWith6IfTheDeviceFailsAsTheModelIsLoaded) {
                 return Fake(options);
               }),
               ExitedWithCode(kExitDeviceFailed), "");
+}
+
+// Of the first thread of that name.
+int PolicyOf(const std::string& thread) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string name;
+    std::getline(std::ifstream(task.path() / "comm"), name);
+    if (name == thread) return sched_getscheduler(std::stoi(task.path().filename()));
+  }
+  return -1;
+}
+
+TEST_F(Serving, WhatServesCallsTakesNoProcessorFromWhatComputes) {
+  EXPECT_EXIT(Run([](const EngineOptions&) -> absl::StatusOr<std::unique_ptr<Engine>> {
+                // Named before they are in use; this thread starts those of the engine.
+                for (const char* thread : {"listener", "event pump", "prompts"}) {
+                  while (PolicyOf(thread) == -1) std::this_thread::yield();
+                  if (PolicyOf(thread) != SCHED_BATCH) return absl::InternalError(thread);
+                }
+                if (sched_getscheduler(0) != SCHED_OTHER) return absl::InternalError("loader");
+                return absl::NotFoundError("all as it should be");
+              }),
+              ExitedWithCode(kExitCannotLoad), "folio-server: all as it should be");
 }
 
 // What throws where nothing is expected to: the copy of it that the server keeps.
