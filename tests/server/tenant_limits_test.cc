@@ -1,7 +1,9 @@
 // What a tenant may have and ask for, and that others do not notice.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -51,6 +53,13 @@ class TenantLimitsTest : public ::testing::Test {
     stream->reader->Read(&stream->first);
     return stream;
   }
+  // How a call ends that should not begin.
+  grpc::Status Refusal(const std::string& token, const v1::GenerateRequest& request,
+                       std::shared_ptr<grpc::Channel> channel = nullptr) {
+    const auto stream = Generate(token, request, std::move(channel));
+    if (stream->begun()) stream->context.TryCancel();
+    return stream->End();
+  }
   void Complete(Stream* stream, RequestId id) {
     server_->engine().Emit(Completed(1), id);
     EXPECT_TRUE(stream->End().ok());
@@ -75,7 +84,7 @@ TEST_F(TenantLimitsTest, OpenCalls) {
   const auto first = Generate("alpha", Ask("x"));
   const auto second = Generate("alpha", Ask("x"));
   ASSERT_TRUE(first->begun() && second->begun());
-  ExpectRefused(Generate("alpha", Ask("x"))->End(), "TOO_MANY_CALLS", "open_calls");
+  ExpectRefused(Refusal("alpha", Ask("x")), "TOO_MANY_CALLS", "open_calls");
   v1::ServerInfo info;
   ExpectRefused(As("alpha").Info(&info), "TOO_MANY_CALLS", "open_calls");
   EXPECT_TRUE(As("beta").Info(&info).ok());
@@ -106,7 +115,7 @@ TEST_F(TenantLimitsTest, Connections) {
   const auto first = Generate("alpha", Ask("x"), one);
   const auto second = Generate("alpha", Ask("x"), one);
   ASSERT_TRUE(first->begun() && second->begun());
-  ExpectRefused(Generate("alpha", Ask("x"), other)->End(), "TOO_MANY_CALLS", "connections");
+  ExpectRefused(Refusal("alpha", Ask("x"), other), "TOO_MANY_CALLS", "connections");
   const auto of_other = Generate("beta", Ask("x"), other);
   EXPECT_TRUE(of_other->begun());
   Complete(first.get(), 1);
@@ -117,7 +126,7 @@ TEST_F(TenantLimitsTest, Connections) {
 TEST_F(TenantLimitsTest, RequestMemory) {
   Start(R"("max_request_memory_bytes": 20000)");
   const std::string text(2 << 10, 'x');  // 27 KiB with its tokens
-  const grpc::Status refused = Generate("alpha", Ask(text))->End();
+  const grpc::Status refused = Refusal("alpha", Ask(text));
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   const Details details = DetailsOf(refused);
   EXPECT_EQ(details.info.reason(), "REQUEST_MEMORY");
@@ -135,7 +144,7 @@ TEST_F(TenantLimitsTest, RequestsPerMinute) {
     ASSERT_TRUE(stream->begun());
     Complete(stream.get(), id);
   }
-  const grpc::Status refused = Generate("alpha", Ask("x"))->End();
+  const grpc::Status refused = Refusal("alpha", Ask("x"));
   ExpectRefused(refused, "RATE_LIMIT", "requests_per_minute");
   EXPECT_NEAR(static_cast<double>(DetailsOf(refused).retry->retry_delay().seconds()), 30, 1);
   ExpectRefused(As("alpha").Upload("book", "text"), "RATE_LIMIT", "requests_per_minute");
@@ -147,7 +156,7 @@ TEST_F(TenantLimitsTest, RequestsPerMinute) {
 TEST_F(TenantLimitsTest, TokensPerMinute) {
   Start(R"("tokens_per_minute": 10)");
   ASSERT_TRUE(As("alpha").Upload("book", "twenty bytes of text").ok());
-  const grpc::Status refused = Generate("alpha", AskDocument("book", "x"))->End();
+  const grpc::Status refused = Refusal("alpha", AskDocument("book", "x"));
   ExpectRefused(refused, "RATE_LIMIT", "tokens_per_minute");
   server_->clock().Advance(std::chrono::minutes(60));
   // Of a question about it, its own tokens count; then those of the answer.
@@ -158,7 +167,26 @@ TEST_F(TenantLimitsTest, TokensPerMinute) {
   for (int i = 0; i < 10; ++i) server_->engine().Emit(Delta("word"), 1);
   Complete(stream.get(), 1);
   Complete(second.get(), 2);
-  ExpectRefused(Generate("alpha", Ask("x"))->End(), "RATE_LIMIT", "tokens_per_minute");
+  ExpectRefused(Refusal("alpha", Ask("x")), "RATE_LIMIT", "tokens_per_minute");
+}
+
+TEST_F(TenantLimitsTest, TokensOfScoredTextsCount) {
+  Start(R"("tokens_per_minute": 10)");
+  grpc::ClientContext context;
+  context.AddMetadata("authorization", "Bearer alpha");
+  const auto stream = v1::Inference::NewStub(server_->channel())->Score(&context);
+  v1::ScoreRequest request;
+  request.mutable_header();
+  stream->Write(request);
+  for (int i = 0; i < 20; ++i) request.mutable_token_ids()->add_ids(3);
+  stream->Write(request);
+  stream->WritesDone();
+  v1::ScoreEvent event;
+  while (stream->Read(&event)) {
+  }
+  ASSERT_TRUE(stream->Finish().ok());
+  // An upload has an end, whatever is wrong.
+  ExpectRefused(As("alpha").Upload("book", "text"), "RATE_LIMIT", "tokens_per_minute");
 }
 
 TEST_F(TenantLimitsTest, EmptyUploadsOfWhoHasMostMakeRoom) {
