@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 
 namespace folio::server {
 namespace {
@@ -11,6 +12,8 @@ namespace {
 constexpr size_t kReadBytes = 64 << 10;
 // Others get their turn.
 constexpr int kMaxReads = 8;
+// For a client whose last call has just ended, to close after gRPC has.
+constexpr std::chrono::seconds kLastReads{1};
 // RFC 9113, section 7.
 constexpr char kNoError = 0x0;
 constexpr char kEnhanceYourCalm = 0xb;
@@ -71,7 +74,9 @@ bool Connection::Move(SteadyTime now) {
   });
   if (asks_to_leave_) AskToLeave();
   if (!was_idle || !idle()) idle_since_ = now;
-  return up && down && !to_client_.shut;
+  if (to_client_.shut && !closes_at_.has_value()) closes_at_ = idle_since_ + kLastReads;
+  const bool over = to_client_.shut && (to_server_.ended || now > *closes_at_);
+  return up && down && !over;
 }
 
 void Connection::Refuse(const absl::Status& why) {

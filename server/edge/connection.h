@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -10,14 +11,16 @@
 #include "server/edge/byte_stream.h"
 #include "server/edge/fd.h"
 #include "server/edge/frame_guard.h"
-#include "server/edge/socket_stream.h"
+#include "server/edge/server_socket.h"
 #include "server/limits.h"
 
 namespace folio::server {
 
 // One connection of a client, and the socket behind which gRPC serves it: bytes pass unchanged (but
 // for TLS, which ends here), in both directions, for as long as the guard agrees. Holds little:
-// what one side does not take at once stops the other. One thread; both sockets do not block.
+// what one side does not take at once stops the other. When gRPC has closed its side, a client
+// whose last call has just ended is listened to for a moment, until it closes: one whose bytes are
+// refused may give up what it has not read yet. One thread; both sockets do not block.
 class Connection {
  public:
   // `peer` is the address of the client, `port` where it calls from.
@@ -33,11 +36,11 @@ class Connection {
   // Before it is served: goes on with what opens the connection (ByteStream::Open).
   ByteStream::Opening Open() { return client_->Open(); }
   // From now on gRPC serves it behind this socket. To be called once, after Open and before Move.
-  void BeServedBehind(Fd server) { server_ = std::make_unique<SocketStream>(std::move(server)); }
+  void BeServedBehind(Fd server) { server_ = std::make_unique<ServerSocket>(std::move(server)); }
   bool served() const { return server_ != nullptr; }
 
-  // Moves what can be moved. False: nothing more will be, and `refusal` says whether that is the
-  // guard's doing.
+  // Moves what can be moved. False: nothing more will be, as both sides have closed, one of them is
+  // broken, or the guard does not agree: then `refusal` says so.
   bool Move(SteadyTime now);
   // Tells the client why, as far as HTTP/2 allows it here, and stops reading.
   void Refuse(const absl::Status& why);
@@ -60,8 +63,10 @@ class Connection {
   // Since when it has had no call.
   SteadyTime idle_since() const { return idle_since_; }
   bool idle() const { return guard_.num_streams() == 0; }
-  // gRPC has closed its side, and all of it was sent.
-  bool server_done() const { return to_client_.shut; }
+  // gRPC has closed its side.
+  bool server_ended() const { return to_client_.ended; }
+  // Once all that it sent before is sent: when the client is listened to no more.
+  const std::optional<SteadyTime>& closes_at() const { return closes_at_; }
 
  private:
   struct Flow {
@@ -84,6 +89,7 @@ class Connection {
   FrameGuard guard_;
   absl::Status refusal_;
   bool asks_to_leave_ = false;  // not sent yet
+  std::optional<SteadyTime> closes_at_;
   Flow to_server_;
   Flow to_client_;
 };

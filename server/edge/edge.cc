@@ -186,6 +186,10 @@ void Edge::Watch(int fd, uint32_t events, uint64_t id, bool is_new) const {
 void Edge::Rewatch(uint64_t id, const Connection& connection) const {
   Watch(connection.client_fd(), connection.client_events(), id, /*is_new=*/false);
   if (!connection.served()) return;
+  if (connection.server_ended()) {  // which epoll would say again and again
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.server_fd(), nullptr);
+    return;
+  }
   Watch(connection.server_fd(), connection.server_events(), id, /*is_new=*/false);
 }
 
@@ -348,6 +352,10 @@ void Edge::Sweep() {
     const Connection& one = *it->second;
     if (!one.guard().has_begun() && now - one.began() > handshake) {
       it = Close(it, "handshake");
+      continue;
+    }
+    if (one.closes_at().has_value() && now > *one.closes_at()) {
+      it = Close(it, "");
       continue;
     }
     const int64_t held = one.guard().partial_message_bytes();

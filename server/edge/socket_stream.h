@@ -10,7 +10,7 @@
 namespace folio::server {
 
 // A connected socket.
-class SocketStream final : public ByteStream {
+class SocketStream : public ByteStream {
  public:
   explicit SocketStream(Fd socket) : socket_(std::move(socket)) {}
 

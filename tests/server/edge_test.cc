@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +12,9 @@
 #include <atomic>
 #include <future>
 #include <list>
+#include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "tests/server/test_server.h"
@@ -46,6 +50,11 @@ class RawClient {
     char buffer[4096];
     const ssize_t count = ::recv(fd_.get(), buffer, sizeof(buffer), 0);
     return {buffer, static_cast<size_t>(std::max<ssize_t>(count, 0))};
+  }
+  // Waits until the server has said that no more comes; reads nothing.
+  void AwaitEnd() {
+    pollfd wanted{fd_.get(), POLLRDHUP, 0};
+    EXPECT_EQ(::poll(&wanted, 1, -1), 1);
   }
   // What comes until the server closes.
   std::string ReadToEnd() {
@@ -193,6 +202,73 @@ TEST(Edge, BytesPassUnchangedInBothDirections) {
   EXPECT_EQ(*server.engine().tokenizer().Decode(tokens), text);
   Generate answer(server.TcpChannel(), AskDocument("book", "?"));
   EXPECT_TRUE(answer.Next().has_accepted());
+}
+
+// A connection whose end behind the edge is the test's.
+class EdgeOfOne : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto edge = server::Edge::Start("127.0.0.1:0", {},
+                                    [this] { return SteadyTime(std::chrono::seconds(seconds_)); },
+                                    {.handover = [this](int fd) { behind_.set_value(fd); }});
+    ASSERT_TRUE(edge.ok()) << edge.status();
+    edge_ = *std::move(edge);
+    client_.emplace(edge_->port());
+    EXPECT_TRUE(client_->Send(kPreface + kSettings));
+  }
+  // Answers with so many bytes, and closes, whatever the client has sent.
+  void AnswerAndClose(size_t size) {
+    const server::Fd fd(behind_.get_future().get());
+    const std::string answer(size, 'x');
+    for (size_t sent = 0; sent < size;) {
+      pollfd wanted{fd.get(), POLLOUT, 0};
+      ::poll(&wanted, 1, -1);
+      const ssize_t count = ::send(fd.get(), answer.data() + sent, size - sent, MSG_NOSIGNAL);
+      if (count > 0) sent += static_cast<size_t>(count);
+    }
+  }
+  void AwaitNoConnections() {
+    while (edge_->num_connections() > 0) std::this_thread::yield();
+  }
+
+  const std::string kWindowUpdate{"\0\0\4\x8\0\0\0\0\0\0\0\0\1", 13};
+  std::atomic<int> seconds_{0};
+  std::promise<int> behind_;
+  std::unique_ptr<server::Edge> edge_;
+  std::optional<RawClient> client_;
+};
+
+// A client whose next bytes are refused gives up what it has not read yet: that is how gRPC's do.
+TEST_F(EdgeOfOne, ListensToAClientUntilThatHasReadTheEnd) {
+  AnswerAndClose(1000);
+  client_->AwaitEnd();
+  for (int n = 0; n < 10; ++n) EXPECT_TRUE(client_->Send(kWindowUpdate)) << n;
+  EXPECT_EQ(client_->ReadToEnd().size(), 1000);
+  client_.reset();
+  AwaitNoConnections();
+}
+
+TEST_F(EdgeOfOne, WhatGrpcSaidLastReachesAClientThatReadsSlowlyAndSends) {
+  constexpr size_t kSize = 8 << 20;  // more than sockets hold
+  std::thread grpc([&] { AnswerAndClose(kSize); });
+  size_t received = 0;
+  size_t next_send = 0;
+  for (std::string more = client_->Read(); !more.empty(); more = client_->Read()) {
+    received += more.size();
+    if (received < next_send) continue;
+    EXPECT_TRUE(client_->Send(kWindowUpdate));
+    next_send += 100'000;
+  }
+  EXPECT_EQ(received, kSize);
+  grpc.join();
+}
+
+TEST_F(EdgeOfOne, AClientThatDoesNotCloseIsClosed) {
+  AnswerAndClose(1000);
+  client_->AwaitEnd();
+  EXPECT_EQ(edge_->num_connections(), 1);
+  seconds_ = 3;
+  AwaitNoConnections();
 }
 
 TEST(Edge, ShortDescriptorsLowerBothLimitsAlike) {

@@ -212,7 +212,8 @@ TEST(Lifecycle, ADrainEndsUploadsSoThatTheyCanGoOn) {
 TEST(Lifecycle, AnUploadWhoseTextIsWholeIsReadyBeforeADrainEnds) {
   TestServer server;
   server.engine().HoldPrefill();
-  Upload upload(server.channel());
+  // A channel within the process would end with the server.
+  Upload upload(server.TcpChannel());
   upload.Header("book");
   upload.Chunk(0, "abc");
   upload.FinishUpload();
