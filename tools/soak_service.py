@@ -211,6 +211,8 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "build/soak", help="where service.json and service.md go")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True,
+                            check=False).stdout.strip()  # before others are made
     with tempfile.TemporaryDirectory(prefix="folio-soak-") as directory:
         tenants = Tenants(directory)
         with RunningServer(args.bin, MODEL, f"--kv-bytes={KV_BYTES}", "--log-level=warning", *tenants.flags()) as server:
@@ -219,8 +221,7 @@ def main():
             if server.stop() != 0:
                 result["faults"].append("SIGTERM did not end the server well")
     judge(result)
-    result["commit"] = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True,
-                                      check=False).stdout.strip()
+    result["commit"] = commit
     (args.out / "service.json").write_text(json.dumps(result, indent=1) + "\n")
     (args.out / "service.md").write_text(markdown(result))
     print(markdown(result))
