@@ -2,6 +2,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
@@ -12,7 +13,9 @@ namespace {
 constexpr size_t kReadBytes = 64 << 10;
 // Others get their turn.
 constexpr int kMaxReads = 8;
-// For a client whose last call has just ended, to close after gRPC has.
+// After gRPC has closed: for a client to take the rest, and, if its last call has just ended, to
+// close as well.
+constexpr std::chrono::seconds kLastWrites{60};
 constexpr std::chrono::seconds kLastReads{1};
 // RFC 9113, section 7.
 constexpr char kNoError = 0x0;
@@ -74,9 +77,16 @@ bool Connection::Move(SteadyTime now) {
   });
   if (asks_to_leave_) AskToLeave();
   if (!was_idle || !idle()) idle_since_ = now;
-  if (to_client_.shut && !closes_at_.has_value()) closes_at_ = idle_since_ + kLastReads;
-  const bool over = to_client_.shut && (to_server_.ended || now > *closes_at_);
-  return up && down && !over;
+  return up && down && !(to_client_.shut && (to_server_.ended || IsOver(now)));
+}
+
+bool Connection::IsOver(SteadyTime now) {
+  // While a client takes nothing, what follows is not read, and so not the end either.
+  const bool stuck = served() && !to_client_.waiting.empty();
+  const bool ends = to_client_.ended || (stuck && server_->closed());
+  if (ends && !closes_at_.has_value()) closes_at_ = now + kLastWrites;
+  if (to_client_.shut) closes_at_ = std::min(*closes_at_, idle_since_ + kLastReads);
+  return closes_at_.has_value() && now > *closes_at_;
 }
 
 void Connection::Refuse(const absl::Status& why) {

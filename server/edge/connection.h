@@ -18,9 +18,10 @@ namespace folio::server {
 
 // One connection of a client, and the socket behind which gRPC serves it: bytes pass unchanged (but
 // for TLS, which ends here), in both directions, for as long as the guard agrees. Holds little:
-// what one side does not take at once stops the other. When gRPC has closed its side, a client
-// whose last call has just ended is listened to for a moment, until it closes: one whose bytes are
-// refused may give up what it has not read yet. One thread; both sockets do not block.
+// what one side does not take at once stops the other. When gRPC has closed its side the client has
+// some time to take the rest. If its last call has just ended it is listened to for a moment, until
+// it closes: one whose bytes are refused may give up what it has not read yet. One thread; both
+// sockets do not block.
 class Connection {
  public:
   // `peer` is the address of the client, `port` where it calls from.
@@ -63,10 +64,9 @@ class Connection {
   // Since when it has had no call.
   SteadyTime idle_since() const { return idle_since_; }
   bool idle() const { return guard_.num_streams() == 0; }
-  // gRPC has closed its side.
-  bool server_ended() const { return to_client_.ended; }
-  // Once all that it sent before is sent: when the client is listened to no more.
-  const std::optional<SteadyTime>& closes_at() const { return closes_at_; }
+  // Whether the client has had its time to take the rest, and to close, after gRPC has closed. To
+  // be called from time to time.
+  bool IsOver(SteadyTime now);
 
  private:
   struct Flow {
@@ -81,7 +81,7 @@ class Connection {
   bool CanSendFrame() const { return guard_.between_server_frames() && to_client_.waiting.empty(); }
 
   const std::unique_ptr<ByteStream> client_;
-  std::unique_ptr<ByteStream> server_;
+  std::unique_ptr<ServerSocket> server_;
   const std::string peer_;
   const std::string port_;
   const SteadyTime began_;

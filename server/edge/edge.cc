@@ -169,28 +169,30 @@ void Edge::Count(const std::string& why) {
 absl::Status Edge::Listen(const std::string& listen) {
   FOLIO_ASSIGN_OR_RETURN(listeners_, ListenOn(listen, "--listen"));
   if (!epoll_.valid() || !wake_.valid()) return absl::UnavailableError("no file descriptors left");
-  Watch(wake_.get(), EPOLLIN, kWake, /*is_new=*/true);
+  Watch(wake_.get(), EPOLLIN, kWake);
   for (size_t n = 0; n < listeners_.sockets.size(); ++n) {
-    Watch(listeners_.sockets[n].get(), EPOLLIN, kFirstListener + n, /*is_new=*/true);
+    Watch(listeners_.sockets[n].get(), EPOLLIN, kFirstListener + n);
   }
   return absl::OkStatus();
 }
 
-void Edge::Watch(int fd, uint32_t events, uint64_t id, bool is_new) const {
+void Edge::Watch(int fd, uint32_t events, uint64_t id) const {
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
-  ::epoll_ctl(epoll_.get(), is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0 || errno != ENOENT) return;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
 void Edge::Rewatch(uint64_t id, const Connection& connection) const {
-  Watch(connection.client_fd(), connection.client_events(), id, /*is_new=*/false);
+  Watch(connection.client_fd(), connection.client_events(), id);
   if (!connection.served()) return;
-  if (connection.server_ended()) {  // which epoll would say again and again
+  const uint32_t events = connection.server_events();
+  if (events == 0) {  // that gRPC has closed it would be said again and again
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.server_fd(), nullptr);
     return;
   }
-  Watch(connection.server_fd(), connection.server_events(), id, /*is_new=*/false);
+  Watch(connection.server_fd(), events, id);
 }
 
 void Edge::Main() {
@@ -243,7 +245,7 @@ void Edge::Accept(int listener) {
     const uint64_t id = next_id_++;
     auto& connection = connections_[id] =
         std::make_unique<Connection>(std::move(stream), host, port, limits_.connection, clock_());
-    Watch(connection->client_fd(), connection->client_events(), id, /*is_new=*/true);
+    Watch(connection->client_fd(), connection->client_events(), id);
     ++of_address_[host];
     MutexLock lock(&mu_);
     ++num_connections_;
@@ -274,7 +276,7 @@ bool Edge::Serve(uint64_t id, Connection* connection) {
     return false;
   }
   connection->BeServedBehind(std::move(outer));
-  Watch(connection->server_fd(), connection->server_events(), id, /*is_new=*/true);
+  Watch(connection->server_fd(), connection->server_events(), id);
   if (hooks_.peer_names != nullptr) {
     std::vector<std::string> names = connection->client().peer_names();
     if (!names.empty()) hooks_.peer_names->Add(id, std::move(names));
@@ -349,12 +351,12 @@ void Edge::Sweep() {
   int64_t partial_bytes = 0;
   auto most = connections_.end();
   for (auto it = connections_.begin(); it != connections_.end();) {
-    const Connection& one = *it->second;
+    Connection& one = *it->second;
     if (!one.guard().has_begun() && now - one.began() > handshake) {
       it = Close(it, "handshake");
       continue;
     }
-    if (one.closes_at().has_value() && now > *one.closes_at()) {
+    if (one.IsOver(now)) {
       it = Close(it, "");
       continue;
     }

@@ -92,7 +92,7 @@ class Edge {
   void LookAtCertificate();
   // Those that gRPC, which closes all of its own, does not know of.
   void CloseUnserved();
-  void Watch(int fd, uint32_t events, uint64_t id, bool is_new) const;
+  void Watch(int fd, uint32_t events, uint64_t id) const;
   // After what it waits for may have changed.
   void Rewatch(uint64_t id, const Connection& connection) const;
   Connections::iterator Close(Connections::iterator connection, const std::string& why);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <poll.h>
+
 #include <cerrno>
 #include <string_view>
 
@@ -21,6 +23,11 @@ class ServerSocket final : public SocketStream {
     const ssize_t count = SocketStream::Write(bytes);
     const bool closed = count < 0 && (errno == EPIPE || errno == ECONNRESET);
     return closed ? static_cast<ssize_t>(bytes.size()) : count;
+  }
+  // gRPC has closed it, though there may be more to be read.
+  bool closed() const {
+    pollfd state{fd(), 0, 0};
+    return ::poll(&state, 1, 0) == 1 && (state.revents & POLLHUP) != 0;
   }
 };
 

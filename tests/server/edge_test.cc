@@ -210,7 +210,8 @@ class EdgeOfOne : public ::testing::Test {
   void SetUp() override {
     auto edge = server::Edge::Start("127.0.0.1:0", {},
                                     [this] { return SteadyTime(std::chrono::seconds(seconds_)); },
-                                    {.handover = [this](int fd) { behind_.set_value(fd); }});
+                                    {.handover = [this](int fd) { behind_.set_value(fd); },
+                                     .on_sweep = [this] { seconds_ += seconds_a_sweep_; }});
     ASSERT_TRUE(edge.ok()) << edge.status();
     edge_ = *std::move(edge);
     client_.emplace(edge_->port());
@@ -233,6 +234,7 @@ class EdgeOfOne : public ::testing::Test {
 
   const std::string kWindowUpdate{"\0\0\4\x8\0\0\0\0\0\0\0\0\1", 13};
   std::atomic<int> seconds_{0};
+  std::atomic<int> seconds_a_sweep_{0};
   std::promise<int> behind_;
   std::unique_ptr<server::Edge> edge_;
   std::optional<RawClient> client_;
@@ -268,6 +270,18 @@ TEST_F(EdgeOfOne, AClientThatDoesNotCloseIsClosed) {
   client_->AwaitEnd();
   EXPECT_EQ(edge_->num_connections(), 1);
   seconds_ = 3;
+  AwaitNoConnections();
+}
+
+TEST_F(EdgeOfOne, AClientThatReadsNothingMoreIsClosed) {
+  const std::string much(1 << 20, 'x');
+  server::Fd fd(behind_.get_future().get());
+  pollfd wanted{fd.get(), POLLOUT, 0};
+  while (::poll(&wanted, 1, /*timeout=*/200) == 1) {  // until nobody takes more
+    ::send(fd.get(), much.data(), much.size(), MSG_NOSIGNAL);
+  }
+  fd.Close();
+  seconds_a_sweep_ = 70;  // from whenever it sees the end
   AwaitNoConnections();
 }
 
