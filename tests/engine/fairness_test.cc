@@ -397,8 +397,7 @@ TEST_F(Fairness, DeepTokensAreChargedByTheirCost) {
   EXPECT_NEAR(static_cast<double>(tokens[0]) / static_cast<double>(tokens[1]), 4, 0.1);
 }
 
-// One that asks for little has it in a step that is no longer than that takes.
-// Its tokens cost more and more, so that it could not spend in a step what it was owed.
+// What a step leaves of what it was owed, as a token costs more than that, is not kept.
 TEST(FairShare, WhoWasAloneIsOwedNothingBeforeWhoComes) {
   FairShare shares;
   TenantShare flooder;
@@ -432,6 +431,7 @@ TEST(FairShare, WhoWasAloneIsOwedNothingBeforeWhoComes) {
   EXPECT_EQ(tokens, 50);
 }
 
+// One that asks for little has it in a step that is no longer than that takes.
 TEST(FairShare, AStepThatEndsWhatSomeAskForHasNoMoreForOthers) {
   TenantShare tenants[2];
   tenants[1].weight = 3;
