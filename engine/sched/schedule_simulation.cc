@@ -39,6 +39,7 @@ ScheduleSimulation::ScheduleSimulation(const WorkLoad& load, const LoadItem& ask
       exact_steps_(exact_steps),
       random_(static_cast<std::mt19937::result_type>(future)),
       fair_share_(load.fair_share),
+      pacer_(load.pacer),
       free_bytes_(load.free_bytes) {
   // Its tenant asks one after the other, as far as is known, and this is the one.
   bool comes_alone = AsksInTurn(load.flows, asked.tenant);
@@ -212,6 +213,12 @@ double ScheduleSimulation::AnswerWork(const Part& part, double num_answers) cons
   return part.item.answer_work + load_.weights_work / std::max(1.0, num_answers);
 }
 
+int64_t ScheduleSimulation::MostPromptTokens(double num_answers, double answers_seconds) const {
+  const auto answers = static_cast<int64_t>(num_answers);
+  return plans_exactly() ? pacer_.MostPromptTokens(answers)
+                         : pacer_.UsualPromptTokens(answers, answers_seconds);
+}
+
 // Of one prompt in a step.
 double ScheduleSimulation::MostTokens(double budget) const {
   return running_.size() == 1 ? budget : load_.prefill_share_tokens;
@@ -333,9 +340,8 @@ bool ScheduleSimulation::Advance(double most_steps) {
   ++num_simulated_;
   StepLoad step = Answers();
   const double num_answers = step.answers;
-  const int64_t usual =
-      load_.pacer.UsualPromptTokens(static_cast<int64_t>(num_answers), load_.rates.Seconds(step));
-  ShareOut(step, std::min(load_.step_tokens - num_answers, static_cast<double>(usual)));
+  const int64_t most = MostPromptTokens(num_answers, load_.rates.Seconds(step));
+  ShareOut(step, std::min(load_.step_tokens - num_answers, static_cast<double>(most)));
   const double steps = std::min(StepsAlike(), most_steps);
   if (steps == 0) return false;
   for (const Part& part : running_) {
@@ -347,6 +353,11 @@ bool ScheduleSimulation::Advance(double most_steps) {
   num_steps_ += steps;
   last_step_seconds_ = load_.rates.Seconds(step);
   seconds_ += steps * last_step_seconds_;
+  if (plans_exactly()) {
+    pacer_.Note({.num_answers = static_cast<int64_t>(num_answers),
+                 .prompt_tokens = static_cast<int64_t>(step.prompt_tokens)},
+                last_step_seconds_);
+  }
   for (Part& part : running_) GoOn(steps * part.per_step, num_answers, &part);
   EndAnswers();
   return true;

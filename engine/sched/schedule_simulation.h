@@ -72,6 +72,8 @@ class ScheduleSimulation {
 
   StepLoad Answers() const;
   double AnswerWork(const Part& part, double num_answers) const;
+  // Tokens of prompts that a step may have beside answers that take so long alone.
+  int64_t MostPromptTokens(double num_answers, double answers_seconds) const;
   // Gives each part its tokens of a step.
   void ShareOut(const StepLoad& answers, double budget);
   void ShareOutExactly(double num_answers, std::vector<Part*>* prompts, int64_t budget);
@@ -95,6 +97,7 @@ class ScheduleSimulation {
   const int exact_steps_;
   std::mt19937 random_;
   FairShare fair_share_;
+  StepPacer pacer_;
   std::deque<Tenant> tenants_;
   std::vector<Source> sources_;
   std::vector<Part> running_;

@@ -223,6 +223,22 @@ TEST_F(ForecastTest, TheStepThatRunsComesFirst) {
   EXPECT_NEAR(Ask(Item(0, 20, 20)).first_token_seconds, Taken(0, 60), kNear);
 }
 
+// The scheduler measures what answers take alone, in a step of their own, when their number has
+// changed much.
+TEST_F(ForecastTest, AnswersAreMeasuredAloneBefore) {
+  load_.pacer = StepPacer(/*slowdown=*/3);
+  load_.pacer.Note({.prompt_tokens = 100}, 0.010);  // 0.1 ms for a token
+  load_.pacer.Note({.num_answers = 1}, Taken(1, 0));
+  AddRunning(b_, 0, 100);
+  EXPECT_NEAR(Ask(Item(a_, 20, 1)).first_token_seconds, Taken(1, 20), 10 * kNear);
+  AddRunning(b_, 0, 100);
+  AddRunning(b_, 0, 100);
+  EXPECT_NEAR(Ask(Item(a_, 20, 1)).first_token_seconds, Taken(3, 0) + Taken(3, 20), 10 * kNear);
+  // Once it knows that, prompts have as much of all steps as they bear.
+  load_.pacer.Note({.num_answers = 3}, Taken(3, 0));
+  EXPECT_NEAR(Ask(Item(a_, 20, 1)).first_token_seconds, Taken(3, 20), 10 * kNear);
+}
+
 TEST_F(ForecastTest, ItWaitsForAPlaceUntilAnAnswerEnds) {
   for (int n = 0; n < 4; ++n) AddRunning(a_, 0, 100 + 10 * n);
   const Forecast forecast = Ask(Item(a_, 50, 20));

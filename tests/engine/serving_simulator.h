@@ -51,7 +51,8 @@ struct SimulatedOutcome {
 class ServingSimulator {
  public:
   struct Options {
-    SchedulerOptions scheduler = {.costs = {.attended = 1e-4, .attended_by_answer = 1e-3}};
+    SchedulerOptions scheduler = {.prefill_slowdown = 3,
+                                  .costs = {.attended = 1e-4, .attended_by_answer = 1e-3}};
     Machine machine = {};
     int max_running_requests = 64;
     int max_queued_requests = 256;

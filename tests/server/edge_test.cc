@@ -209,9 +209,16 @@ class EdgeOfOne : public ::testing::Test {
  protected:
   void SetUp() override {
     auto edge = server::Edge::Start("127.0.0.1:0", {},
-                                    [this] { return SteadyTime(std::chrono::seconds(seconds_)); },
+                                    [this] {
+                                      ++num_looks_;
+                                      return SteadyTime(std::chrono::seconds(seconds_));
+                                    },
                                     {.handover = [this](int fd) { behind_.set_value(fd); },
-                                     .on_sweep = [this] { seconds_ += seconds_a_sweep_; }});
+                                     .on_sweep =
+                                         [this] {
+                                           seconds_ += seconds_a_sweep_;
+                                           ++num_sweeps_;
+                                         }});
     ASSERT_TRUE(edge.ok()) << edge.status();
     edge_ = *std::move(edge);
     client_.emplace(edge_->port());
@@ -231,10 +238,23 @@ class EdgeOfOne : public ::testing::Test {
   void AwaitNoConnections() {
     while (edge_->num_connections() > 0) std::this_thread::yield();
   }
+  void AwaitSweeps(int count) {
+    const int last = num_sweeps_ + count;
+    while (num_sweeps_ < last) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // It looks at the clock whenever a socket has something for it, and in a sweep.
+  void ExpectThatItWaits() {
+    AwaitSweeps(2);  // has seen what was done before
+    const int before = num_looks_;
+    AwaitSweeps(2);
+    EXPECT_LT(num_looks_ - before, 10);
+  }
 
   const std::string kWindowUpdate{"\0\0\4\x8\0\0\0\0\0\0\0\0\1", 13};
   std::atomic<int> seconds_{0};
   std::atomic<int> seconds_a_sweep_{0};
+  std::atomic<int> num_looks_{0};
+  std::atomic<int> num_sweeps_{0};
   std::promise<int> behind_;
   std::unique_ptr<server::Edge> edge_;
   std::optional<RawClient> client_;
@@ -268,6 +288,7 @@ TEST_F(EdgeOfOne, WhatGrpcSaidLastReachesAClientThatReadsSlowlyAndSends) {
 TEST_F(EdgeOfOne, AClientThatDoesNotCloseIsClosed) {
   AnswerAndClose(1000);
   client_->AwaitEnd();
+  ExpectThatItWaits();
   EXPECT_EQ(edge_->num_connections(), 1);
   seconds_ = 3;
   AwaitNoConnections();
@@ -281,6 +302,7 @@ TEST_F(EdgeOfOne, AClientThatReadsNothingMoreIsClosed) {
     ::send(fd.get(), much.data(), much.size(), MSG_NOSIGNAL);
   }
   fd.Close();
+  ExpectThatItWaits();
   seconds_a_sweep_ = 70;  // from whenever it sees the end
   AwaitNoConnections();
 }
