@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import bench_fakes
 
@@ -67,6 +68,14 @@ class Commits(unittest.TestCase):
             first, again = (bench_commits.build("HEAD", repository) for _ in range(2))
         self.assertEqual((first, said.getvalue().count("building")), (again, 1))
         self.assertEqual(interleaved.folio_bench(first, FLAGS)[1][0]["decode_tokens_per_s"], 5.0)
+
+    def test_what_is_measured_is_passed_on(self):
+        programs = {"A": self.program("a", 10.0), "B": self.program("b", 10.0)}
+        with unittest.mock.patch.object(bench_commits, "build", programs.get), contextlib.redirect_stdout(io.StringIO()):
+            status = bench_commits.main(["A", "B", "--rounds=3", "--depths=7", "--weight_dtype=int4", "--kv_dtype=int8"])
+        self.assertEqual(status, 0)
+        for line in self.log.read_text().splitlines():
+            self.assertLessEqual({"--depths=7", "--weight_dtype=int4", "--kv_dtype=int8", "--rounds=1"}, set(line.split()))
 
     def test_a_commit_that_is_not_there_is_refused(self):
         out = io.StringIO()

@@ -12,6 +12,8 @@ import interleaved
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 METRICS = ("decode_tokens_per_s", "prefill_tokens_per_s")
 MODEL = "synthetic:tinyllama-1.1b"
+# To folio-bench, as they are.
+PASSED_ON = ("model", "threads", "strategies", "depths", "prefill_tokens", "weight_dtype", "kv_dtype")
 
 
 class Unusable(Exception):
@@ -91,12 +93,13 @@ def main(arguments=None):
     parser.add_argument("--strategies", default="full,lm_infinite,long_heads")
     parser.add_argument("--depths", default="0,2048")
     parser.add_argument("--prefill_tokens", default="128")
+    parser.add_argument("--weight_dtype", default="auto")
+    parser.add_argument("--kv_dtype", default="auto")
     parser.add_argument("--least", type=float, default=0.99, help="part of A's speed that B is to have (%(default)s)")
     interleaved.rounds_argument(parser, 5)
     args = parser.parse_args(arguments)
     interleaved.check_rounds(parser, args.rounds)
-    flags = [f"--model={args.model}", f"--threads={args.threads}", f"--strategies={args.strategies}", f"--depths={args.depths}",
-             f"--prefill_tokens={args.prefill_tokens}", "--rounds=1"]
+    flags = [*(f"--{name}={getattr(args, name)}" for name in PASSED_ON), "--rounds=1"]
     try:
         lines, slower = compare([build(commit) for commit in args.commits], flags, args.rounds, args.least)
     except (Unusable, interleaved.BenchFailed) as error:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "engine/backend/cpu/kernels/kernels.h"
@@ -12,6 +13,10 @@ namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
 constexpr int kTileTokens = 16;
+
+// Tiles, or sixteens of dimensions, that some rows have sums for at a time.
+constexpr int ColumnsFor(int rows) { return std::max(1, kSums / rows); }
+
 // Row stride of the weights: a page and one line more, so that eight rows do not share one cache
 // set.
 constexpr int kWeightStride = kMaxPageTokens + kTileTokens;
@@ -21,10 +26,13 @@ struct F32Cache {
   static constexpr int kBytes = 4;
   static constexpr int kStep = 1;  // dims or tokens per operand
   using Operand = float;
-  static FOLIO_INLINE Vec LoadLine(const std::byte* p) {
+  static constexpr int kParts = 1;
+  static FOLIO_INLINE Vec LoadPart(const std::byte* p, int /*part*/) {
     return Load(reinterpret_cast<const float*>(p));
   }
-  static FOLIO_INLINE Vec Add(Vec sum, Vec line, Operand x) { return Fma(line, x, sum); }
+  static FOLIO_INLINE Vec Add(Vec sum, Vec line, Operand x, int /*part*/) {
+    return Fma(line, x, sum);
+  }
   static FOLIO_INLINE Vec Round(Vec x) { return x; }
 };
 
@@ -33,8 +41,12 @@ struct Bf16Cache {
   static constexpr int kBytes = 2;
   static constexpr int kStep = 2;
   using Operand = Pair;
-  static FOLIO_INLINE BitVec LoadLine(const std::byte* p) { return LoadBits(p); }
-  static FOLIO_INLINE Vec Add(Vec sum, BitVec line, Operand x) { return DotPair(sum, line, x); }
+  static constexpr int kParts = kPairParts;
+  static FOLIO_INLINE auto LoadPart(const std::byte* p, int part) { return LoadPairPart(p, part); }
+  template <typename Line>
+  static FOLIO_INLINE Vec Add(Vec sum, Line line, Operand x, int part) {
+    return AddPairPart(sum, line, x, part);
+  }
   static FOLIO_INLINE Vec Round(Vec x) { return RoundToPairs(x); }
 };
 
@@ -80,17 +92,20 @@ FOLIO_INLINE void Accumulate(const std::byte* data, const std::byte* next, int64
     for (int c = 0; c < kColumns; ++c) {
       const int64_t at = s * step_bytes + c * column_bytes;
       Fetch(next + at);
-      const auto line = Cache::LoadLine(data + at);
+#pragma GCC unroll 2
+      for (int part = 0; part < Cache::kParts; ++part) {
+        const auto line = Cache::LoadPart(data + at, part);
 #pragma GCC unroll 8
-      for (int r = 0; r < kRows; ++r) {
-        sums[c][r] = Cache::Add(sums[c][r], line, x.Get(r, s));
+        for (int r = 0; r < kRows; ++r) {
+          sums[c][r] = Cache::Add(sums[c][r], line, x.Get(r, s), part);
+        }
       }
     }
   }
 }
 
 // Scores of tiles [tile, num_tiles): out[r * out_stride + token].
-template <typename Cache, int kRows, int kColumns = kSums / kRows>
+template <typename Cache, int kRows, int kColumns = ColumnsFor(kRows)>
 FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim, int tile,
                              int num_tiles, const Operands<Cache, kRows>& q, float* out,
                              int out_stride) {
@@ -113,7 +128,7 @@ FOLIO_INLINE void ScoreTiles(const std::byte* k, const std::byte* next, int dim,
 }
 
 // Adds the weighted values of tokens [begin, end) to the states of the rows, dims [d, dim).
-template <typename Cache, int kRows, int kColumns = kSums / kRows>
+template <typename Cache, int kRows, int kColumns = ColumnsFor(kRows)>
 FOLIO_INLINE void AddValues(const AttendPageArgs& args, const std::byte* next_v, int first_row,
                             int d, int begin, int end, const Operands<Cache, kRows>& p,
                             const float* factors) {
@@ -236,13 +251,15 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
                           fold.end, weights, fold.factors);
 }
 
-// As many rows at a time as there are sums in registers, then half of that, ...: few instances, and
-// a group of four or two heads still shares its loads.
+// As many rows at a time as there are sums in registers, then powers of two: few instances, and a
+// group of four or two heads still shares its loads.
+constexpr int FewerRows(int rows) { return static_cast<int>(std::bit_floor(rows - 1u)); }
+
 template <typename Cache, int kRows = kMaxRows>
 void AttendPageOf(int page_tokens, const AttendPageArgs& args, int row = 0) {
   for (; row + kRows <= args.num_rows; row += kRows)
     AttendRows<Cache, kRows>(page_tokens, args, row);
-  if constexpr (kRows > 1) AttendPageOf<Cache, kRows / 2>(page_tokens, args, row);
+  if constexpr (kRows > 1) AttendPageOf<Cache, FewerRows(kRows)>(page_tokens, args, row);
 }
 
 void AttendPage(DType dtype, int page_tokens, const AttendPageArgs& args) {

@@ -31,6 +31,9 @@ FOLIO_INLINE IntVec SplatInt(int32_t x) {
 FOLIO_INLINE IntVec operator+(IntVec a, IntVec b) {
   return ForRegs<IntVec>([&](int i) { return a.r[i] + b.r[i]; });
 }
+FOLIO_INLINE IntVec operator*(IntVec a, int32_t b) {
+  return ForRegs<IntVec>([&](int i) { return a.r[i] * b; });
+}
 FOLIO_INLINE Vec ToFloat(IntVec v) {
   return ForRegs<Vec>([&](int i) { return __builtin_convertvector(v.r[i], Reg); });
 }
@@ -84,8 +87,12 @@ struct NibbleSums {
 };
 FOLIO_INLINE NibbleSums BeginNibbles(IntVec /*before*/) { return {}; }
 FOLIO_INLINE NibbleSums AddNibbles(NibbleSums sums, BitVec u, uint32_t x) {
-  return {ForRegs<IntVec>(
-      [&](int i) { return AddLanes16(sums.pairs.r[i], MultiplyBytes(u.r[i], SplatWord(x))); })};
+  return {ForRegs<IntVec>([&](int i) {
+    IntReg pairs = AddLanes16(sums.pairs.r[i], MultiplyBytes(u.r[i], SplatWord(x)));
+    // Or g++ adds products to each other first, and spills those of all rows meanwhile.
+    asm("" : "+x"(pairs));
+    return pairs;
+  })};
 }
 FOLIO_INLINE IntVec EndNibbles(IntVec before, NibbleSums sums) {
   return ForRegs<IntVec>([&](int i) { return before.r[i] + AddNeighbours(sums.pairs.r[i]); });

@@ -64,14 +64,18 @@ struct Int4Panels {
     for (int step = 0; step < kSpan / 8; ++step) {
       FetchAhead(w);
       if constexpr (kVecs == 2) FetchAhead(w + 64);
+        // All rows meet one half before the other is there: registers hold no more beside the sums.
 #pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) {
-        const BitVec both = LoadBits(w + v * 64);
-        const auto low = ForRegs<BitVec>([&](int i) { return both.r[i] & 0x0f0f0f0fu; });
-        const auto high = ForRegs<BitVec>([&](int i) { return (both.r[i] >> 4) & 0x0f0f0f0fu; });
+      for (int half = 0; half < 2; ++half) {
+#pragma GCC unroll 2
+        for (int v = 0; v < kVecs; ++v) {
+          const BitVec both = LoadBits(w + v * 64);
+          const auto weights =
+              ForRegs<BitVec>([&](int i) { return (both.r[i] >> (4 * half)) & 0x0f0f0f0fu; });
 #pragma GCC unroll 16
-        for (int r = 0; r < kRows; ++r) {
-          sums[r][v] = AddNibbles(AddNibbles(sums[r][v], low, x[r]), high, x[kRows + r]);
+          for (int r = 0; r < kRows; ++r) {
+            sums[r][v] = AddNibbles(sums[r][v], weights, x[half * kRows + r]);
+          }
         }
       }
       w += kQuadBytes;
@@ -104,15 +108,17 @@ FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_
   IntVec dots[kRows][kVecs];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    const IntVec bias = SplatInt(-Panels::kBias * static_cast<int32_t>(x_sums[r]));
+    const IntVec bias = SplatInt(static_cast<int32_t>(x_sums[r])) * -Panels::kBias;
 #pragma GCC unroll 2
     for (int v = 0; v < kVecs; ++v) dots[r][v] = bias;
   }
-  for (int first = 0; first < group; first += kSpan) {
+  int first = 0;
+  do {
     Panels::template AddSpan<kRows, kVecs>(w + vec * 64, x, dots);
     w += Panels::kSpanBytes;
     x += kSpan / 4 * kRows;
-  }
+    first += kSpan;
+  } while (first < group);
   FetchAhead(w);
 #pragma GCC unroll 2
   for (int v = 0; v < kVecs; ++v) {

@@ -14,48 +14,32 @@ namespace {
 
 constexpr int kPackInputs = 64;
 
-// How a panel stores one pair of inputs for its 32 outputs. Load reads kVecs vectors of 16 outputs
-// from `vec` on; converted once, they serve all rows.
+// How a panel stores one pair of inputs for its 32 outputs. LoadPart reads 16 outputs from `w` on,
+// of a pair in kParts parts: all rows meet one before the next is loaded.
 struct Bf16Weights {
   using Operand = Pair;
   static constexpr int kPairBytes = 2 * kPanel * 2;
-  template <int kVecs>
-  struct Loaded {
-#if defined(__AVX512BF16__)
-    BitVec pairs[kVecs];
-    FOLIO_INLINE void Load(const std::byte* w, int v) { pairs[v] = LoadBits(w); }
-    FOLIO_INLINE Vec Add(Vec sum, int v, Operand x) const { return DotPair(sum, pairs[v], x); }
-#else
-    Vec first[kVecs], second[kVecs];
-    FOLIO_INLINE void Load(const std::byte* w, int v) {
-      const BitVec pairs = LoadBits(w);
-      first[v] = LowBf16(pairs);
-      second[v] = HighBf16(pairs);
-    }
-    FOLIO_INLINE Vec Add(Vec sum, int v, Operand x) const {
-      return Fma(second[v], x.second, Fma(first[v], x.first, sum));
-    }
-#endif
-  };
   static constexpr int kVecBytes = 64;
+  static constexpr int kParts = kPairParts;
+  static FOLIO_INLINE auto LoadPart(const std::byte* w, int part) { return LoadPairPart(w, part); }
+  template <typename Weights>
+  static FOLIO_INLINE Vec Add(Vec sum, Weights weights, Operand x, int part) {
+    return AddPairPart(sum, weights, x, part);
+  }
 };
 
 template <typename LoadFn, int kElementBytes>
 struct PlainWeights {
   using Operand = FloatPair;
   static constexpr int kPairBytes = 2 * kPanel * kElementBytes;
-  template <int kVecs>
-  struct Loaded {
-    Vec first[kVecs], second[kVecs];
-    FOLIO_INLINE void Load(const std::byte* w, int v) {
-      first[v] = LoadFn::Do(w);
-      second[v] = LoadFn::Do(w + kPanel * kElementBytes);
-    }
-    FOLIO_INLINE Vec Add(Vec sum, int v, Operand x) const {
-      return Fma(second[v], x.second, Fma(first[v], x.first, sum));
-    }
-  };
   static constexpr int kVecBytes = 16 * kElementBytes;
+  static constexpr int kParts = 2;
+  static FOLIO_INLINE Vec LoadPart(const std::byte* w, int part) {
+    return LoadFn::Do(w + part * kPanel * kElementBytes);
+  }
+  static FOLIO_INLINE Vec Add(Vec sum, Vec weights, Operand x, int part) {
+    return Fma(weights, part == 0 ? x.first : x.second, sum);
+  }
 };
 
 struct LoadF32 {
@@ -79,13 +63,20 @@ void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row,
     const auto* operands = x;
     for (int64_t pair = 0; pair < args.num_groups; ++pair) {
       for (int line = 0; line < Weights::kPairBytes; line += 64) FetchAhead(w + line);
-      typename Weights::template Loaded<kVecs> loaded;
 #pragma GCC unroll 2
-      for (int v = 0; v < kVecs; ++v) loaded.Load(w + v * Weights::kVecBytes, v);
+      for (int part = 0; part < Weights::kParts; ++part) {
+        decltype(Weights::LoadPart(w, part)) weights[kVecs];
+#pragma GCC unroll 2
+        for (int v = 0; v < kVecs; ++v) {
+          weights[v] = Weights::LoadPart(w + v * Weights::kVecBytes, part);
+        }
 #pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
+        for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 2
-        for (int v = 0; v < kVecs; ++v) sums[r][v] = loaded.Add(sums[r][v], v, operands[r]);
+          for (int v = 0; v < kVecs; ++v) {
+            sums[r][v] = Weights::Add(sums[r][v], weights[v], operands[r], part);
+          }
+        }
       }
       w += Weights::kPairBytes;
       operands += kRows;

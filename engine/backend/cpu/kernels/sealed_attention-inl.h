@@ -82,7 +82,7 @@ using QueryPairs = PairRows<kBits, kRows, kMaxHeadDim>;
 template <int kBits, int kRows>
 using WeightPairs = PairRows<kBits, kRows, kMaxPageTokens>;
 
-template <int kBits, int kRows, int kColumns = kSums / kRows>
+template <int kBits, int kRows, int kColumns = ColumnsFor(kRows)>
 FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, const std::byte* next, int dim, int tile,
                                     int num_tiles, const QueryPairs<kBits, kRows>& q, float* out) {
   const int64_t tile_bytes = int64_t{kTileTokens} * dim * kBits / 8;
@@ -105,7 +105,7 @@ FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, const std::byte* next, i
 }
 
 // Adds the weighted values of lines [begin, end), two tokens each, to the states of the rows.
-template <int kBits, int kRows, int kColumns = kSums / kRows>
+template <int kBits, int kRows, int kColumns = ColumnsFor(kRows)>
 FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, const std::byte* next_v,
                                    int first_row, int d, int begin, int end,
                                    const WeightPairs<kBits, kRows>& weights, const float* factors) {
@@ -150,7 +150,7 @@ void AttendIntegerPage(int page_tokens, const AttendPageArgs& args, int row = 0)
   for (; row + kRows <= args.num_rows; row += kRows) {
     AttendIntegerRows<kBits, kRows>(page_tokens, args, row);
   }
-  if constexpr (kRows > 1) AttendIntegerPage<kBits, kRows / 2>(page_tokens, args, row);
+  if constexpr (kRows > 1) AttendIntegerPage<kBits, FewerRows(kRows)>(page_tokens, args, row);
 }
 
 void AttendSealedPage(int bits, int page_tokens, const AttendPageArgs& args) {

@@ -37,7 +37,7 @@ constexpr int kRegBytes = 32;
 constexpr int kMatMulRows = 6;
 constexpr int kWideRows = 1;
 constexpr int kSums = 4;
-constexpr int kMaxRows = 4;
+constexpr int kMaxRows = 6;
 #else
 constexpr int kRegBytes = 16;
 constexpr int kMatMulRows = 2;
@@ -206,6 +206,15 @@ FOLIO_INLINE Vec DotPair(Vec acc, BitVec pairs, Pair x) {
                                  (__m512bh)_mm512_set1_epi32(static_cast<int>(x)))}};
 }
 
+// A line of 16 pairs of weights in kPairParts parts, and acc + a part * that of x. Where many rows
+// meet the same line, all of them meet one part before the next is loaded: registers hold no more
+// beside their sums.
+constexpr int kPairParts = 1;
+FOLIO_INLINE BitVec LoadPairPart(const std::byte* line, int /*part*/) { return LoadBits(line); }
+FOLIO_INLINE Vec AddPairPart(Vec acc, BitVec pairs, Pair x, int /*part*/) {
+  return DotPair(acc, pairs, x);
+}
+
 // The finite values as DotPair multiplies them.
 FOLIO_INLINE Vec RoundToPairs(Vec x) {
   const BitReg bits = (BitReg)x.r[0];
@@ -221,6 +230,15 @@ FOLIO_INLINE void PackPairs(const float* x, int64_t n, Pair* out) {
 
 FOLIO_INLINE Vec DotPair(Vec acc, BitVec pairs, Pair x) {
   return Fma(HighBf16(pairs), x.second, Fma(LowBf16(pairs), x.first, acc));
+}
+
+constexpr int kPairParts = 2;
+FOLIO_INLINE Vec LoadPairPart(const std::byte* line, int part) {
+  const BitVec pairs = LoadBits(line);
+  return part == 0 ? LowBf16(pairs) : HighBf16(pairs);
+}
+FOLIO_INLINE Vec AddPairPart(Vec acc, Vec weights, FloatPair x, int part) {
+  return Fma(weights, part == 0 ? x.first : x.second, acc);
 }
 
 FOLIO_INLINE Vec RoundToPairs(Vec x) { return x; }
