@@ -58,12 +58,15 @@ class Commits(unittest.TestCase):
         repository = self.directory / "repository"
         bench_fakes.folio_bench(repository / "program", decode=5.0)
         (repository / "CMakeLists.txt").write_text(
-            "cmake_minimum_required(VERSION 3.25)\nproject(fake NONE)\nadd_custom_target(folio-bench\n"
+            "cmake_minimum_required(VERSION 3.25)\nproject(fake NONE)\n"
+            "file(READ ${CMAKE_SOURCE_DIR}/build/deps/archive fetched)\nadd_custom_target(folio-bench\n"
             "  COMMAND ${CMAKE_COMMAND} -E copy ${CMAKE_SOURCE_DIR}/program ${CMAKE_BINARY_DIR}/bin/folio-bench)\n")
         git = ["git", "-C", repository, "-c", "user.name=a", "-c", "user.email=a@example.com"]
         for command in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "One"]):
             subprocess.run([*git, *command], check=True)
         (repository / "program").write_text("changed since")
+        (repository / "build" / "deps").mkdir(parents=True)
+        (repository / "build" / "deps" / "archive").write_text("fetched before")
         with contextlib.redirect_stdout(io.StringIO()) as said:
             first, again = (bench_commits.build("HEAD", repository) for _ in range(2))
         self.assertEqual((first, said.getvalue().count("building")), (again, 1))
