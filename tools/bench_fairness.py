@@ -304,9 +304,10 @@ def resident(server):
 
 
 class Window:
-    """Requests per second that the server completes, from some seconds after now on for so many."""
+    """Requests per second that the server completes, from some seconds after now on for so many: until then a queue that
+    fills has short prompts answered first, and has more and more long ones."""
 
-    LEAD_SECONDS = 5
+    LEAD_SECONDS, END_SECONDS = 30, 5
 
     def __init__(self, server, seconds):
         self.server, self.seconds = server, seconds
@@ -343,7 +344,7 @@ def obey(address, n, deadline, results):
 def overload(args):
     with server_of(args) as server:
         load_test(args, server, "--concurrency=16", "--num-requests=50", *args.mix)  # warms up
-        length = args.seconds + 2 * Window.LEAD_SECONDS
+        length = args.seconds + Window.LEAD_SECONDS + Window.END_SECONDS
         with Window(server, args.seconds) as best:
             load_test(args, server, "--concurrency=64", f"--duration={length}", *args.mix)
         print(f"best: {best.rate:.1f} requests/s in a closed loop; resident {resident(server):.0f} MiB")

@@ -127,16 +127,18 @@ absl::Status EngineLoop::CheckDeadline(const Generation& generation, SteadyTime 
 }
 
 void EngineLoop::SendProgress() {
+  const SteadyTime now = options_.clock();
   int position = 0;
   for (Generation* generation : waiting_) {
     const SharedPrompt* const prompt = generation->shared_prompt;
     if (prompt != nullptr && prompt->admitted) {
-      generation->SendPrefill(generation->sequence.num_prompt, prompt->sequence.num_in_kv);
+      generation->SendSharedPrefill(generation->sequence.num_prompt, prompt->sequence.num_in_kv,
+                                    now);
     } else if (generation->rendition != nullptr && generation->rendition->admitted) {
-      generation->SendPrefill(generation->sequence.num_prompt,
-                              generation->rendition->sequence.num_in_kv);
+      generation->SendSharedPrefill(generation->sequence.num_prompt,
+                                    generation->rendition->sequence.num_in_kv, now);
     } else {
-      generation->SendQueued(position);
+      generation->SendQueued(position, now);
     }
     ++position;
   }

@@ -11,6 +11,9 @@
 namespace folio {
 namespace {
 
+constexpr std::chrono::seconds kProgressInterval{1};
+constexpr int64_t kProgressParts = 16;
+
 double Seconds(SteadyTime from, SteadyTime to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -230,10 +233,19 @@ void Generation::Fail(absl::Status status) {
   sink_->OnEvent(FailedEvent{std::move(status), phase()});
 }
 
-void Generation::SendQueued(int position) {
-  if (position == last_queue_position_) return;
+void Generation::SendQueued(int position, SteadyTime now) {
+  if (position == last_queue_position_ || now < next_queued_) return;
   last_queue_position_ = position;
+  next_queued_ = now + kProgressInterval;
   sink_->OnEvent(QueuedEvent{position});
+}
+
+void Generation::SendSharedPrefill(int64_t total, int64_t processed, SteadyTime now) {
+  const int64_t more = processed - std::min(processed, last_shared_prefill_);
+  if (now < next_shared_prefill_ && more < total / kProgressParts) return;
+  next_shared_prefill_ = now + kProgressInterval;
+  last_shared_prefill_ = processed;
+  SendPrefill(total, processed);
 }
 
 void Generation::SendPrefill(int64_t total, int64_t processed) {

@@ -65,7 +65,11 @@ class Generation {
   // Ends the request with an error, once.
   void Fail(absl::Status status);
 
-  void SendQueued(int position);
+  // To one that waits. Many wait, and each step changes what they wait for: at most once a second
+  // its place in the queue, and a prefill that it shares as often or for each sixteenth of it.
+  void SendQueued(int position, SteadyTime now);
+  void SendSharedPrefill(int64_t total, int64_t processed, SteadyTime now);
+  // Of its own prompt.
   void SendPrefill(int64_t total, int64_t processed);
 
   // What a step of its prompt gave, to be sent by SendPrompt.
@@ -133,6 +137,10 @@ class Generation {
   int times_begun_again_ = 0;
   int num_generated_ = 0;
   int last_queue_position_ = -1;
+  // When it may be told more.
+  SteadyTime next_queued_{};
+  SteadyTime next_shared_prefill_{};
+  int64_t last_shared_prefill_ = 0;
   const SteadyTime submitted_ = Now();
   SteadyTime admitted_ = submitted_;
   SteadyTime first_token_ = submitted_;

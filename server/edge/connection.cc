@@ -56,6 +56,8 @@ bool Connection::MoveOne(ByteStream* from, ByteStream* to, Flow* flow, Look look
     if (flow->ended) break;
     const std::string_view bytes(buffer.data(), static_cast<size_t>(count));
     if (!look(bytes) || !Send(to, bytes, flow)) return false;
+    // There was no more: whatever comes meanwhile is an event of its own.
+    if (bytes.size() < buffer.size()) break;
   }
   if (flow->ended && flow->waiting.empty() && !flow->shut) {
     to->EndWriting();
@@ -99,6 +101,15 @@ void Connection::Refuse(const absl::Status& why) {
 void Connection::AskToLeave() {
   asks_to_leave_ = !CanSendFrame();
   if (!asks_to_leave_) Send(client_.get(), GoAway(kNoError, "the server is draining"), &to_client_);
+}
+
+void Connection::Watch(int epoll, uint64_t id) {
+  client_watch_.Set(epoll, client_->fd(), client_events(), id);
+  if (!served()) return;
+  const uint32_t events = server_events();
+  // Else that gRPC has closed it would be said again and again.
+  if (events == 0) return server_watch_.Remove(epoll, server_->fd());
+  server_watch_.Set(epoll, server_->fd(), events, id);
 }
 
 uint32_t Connection::client_events() const {

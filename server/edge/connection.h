@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "engine/types/request.h"
 #include "server/edge/byte_stream.h"
+#include "server/edge/epoll_watch.h"
 #include "server/edge/fd.h"
 #include "server/edge/frame_guard.h"
 #include "server/edge/server_socket.h"
@@ -49,12 +50,8 @@ class Connection {
   // Those that run go on.
   void AskToLeave();
 
-  // What to wait for: EPOLLIN, EPOLLOUT.
-  uint32_t client_events() const;
-  uint32_t server_events() const;
-
-  int client_fd() const { return client_->fd(); }
-  int server_fd() const { return server_->fd(); }
+  // Has the epoll set wait for what can be done next. To be called after each change.
+  void Watch(int epoll, uint64_t id);
   const ByteStream& client() const { return *client_; }
   const std::string& peer() const { return peer_; }
   const std::string& port() const { return port_; }
@@ -78,6 +75,9 @@ class Connection {
   template <typename Look>
   static bool MoveOne(ByteStream* from, ByteStream* to, Flow* flow, Look look);
   static bool Send(ByteStream* to, std::string_view bytes, Flow* flow);
+  // What to wait for: EPOLLIN, EPOLLOUT.
+  uint32_t client_events() const;
+  uint32_t server_events() const;
   bool CanSendFrame() const { return guard_.between_server_frames() && to_client_.waiting.empty(); }
 
   const std::unique_ptr<ByteStream> client_;
@@ -92,6 +92,8 @@ class Connection {
   std::optional<SteadyTime> closes_at_;
   Flow to_server_;
   Flow to_client_;
+  EpollWatch client_watch_;
+  EpollWatch server_watch_;
 };
 
 }  // namespace folio::server

@@ -136,7 +136,7 @@ void Edge::FollowOrders() {
   if (orders.drain) {
     for (auto& [id, connection] : connections_) {
       connection->AskToLeave();
-      Rewatch(id, *connection);
+      connection->Watch(epoll_.get(), id);
     }
   }
   if (orders.end) {
@@ -169,30 +169,18 @@ void Edge::Count(const std::string& why) {
 absl::Status Edge::Listen(const std::string& listen) {
   FOLIO_ASSIGN_OR_RETURN(listeners_, ListenOn(listen, "--listen"));
   if (!epoll_.valid() || !wake_.valid()) return absl::UnavailableError("no file descriptors left");
-  Watch(wake_.get(), EPOLLIN, kWake);
+  Watch(wake_.get(), kWake);
   for (size_t n = 0; n < listeners_.sockets.size(); ++n) {
-    Watch(listeners_.sockets[n].get(), EPOLLIN, kFirstListener + n);
+    Watch(listeners_.sockets[n].get(), kFirstListener + n);
   }
   return absl::OkStatus();
 }
 
-void Edge::Watch(int fd, uint32_t events, uint64_t id) const {
+void Edge::Watch(int fd, uint64_t id) const {
   epoll_event event{};
-  event.events = events;
+  event.events = EPOLLIN;
   event.data.u64 = id;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) == 0 || errno != ENOENT) return;
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
-}
-
-void Edge::Rewatch(uint64_t id, const Connection& connection) const {
-  Watch(connection.client_fd(), connection.client_events(), id);
-  if (!connection.served()) return;
-  const uint32_t events = connection.server_events();
-  if (events == 0) {  // that gRPC has closed it would be said again and again
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection.server_fd(), nullptr);
-    return;
-  }
-  Watch(connection.server_fd(), events, id);
 }
 
 void Edge::Main() {
@@ -245,7 +233,7 @@ void Edge::Accept(int listener) {
     const uint64_t id = next_id_++;
     auto& connection = connections_[id] =
         std::make_unique<Connection>(std::move(stream), host, port, limits_.connection, clock_());
-    Watch(connection->client_fd(), connection->client_events(), id);
+    connection->Watch(epoll_.get(), id);
     ++of_address_[host];
     MutexLock lock(&mu_);
     ++num_connections_;
@@ -276,7 +264,6 @@ bool Edge::Serve(uint64_t id, Connection* connection) {
     return false;
   }
   connection->BeServedBehind(std::move(outer));
-  Watch(connection->server_fd(), connection->server_events(), id);
   if (hooks_.peer_names != nullptr) {
     std::vector<std::string> names = connection->client().peer_names();
     if (!names.empty()) hooks_.peer_names->Add(id, std::move(names));
@@ -317,7 +304,7 @@ void Edge::OnEvents(uint64_t id) {
   if (!connection.served()) {
     std::string why;
     const ByteStream::Opening opening = Open(id, &connection, &why);
-    if (opening == ByteStream::Opening::kWaits) return Rewatch(id, connection);
+    if (opening == ByteStream::Opening::kWaits) return connection.Watch(epoll_.get(), id);
     if (opening != ByteStream::Opening::kDone) {
       Close(it, why);
       return;
@@ -327,7 +314,7 @@ void Edge::OnEvents(uint64_t id) {
     Close(it, connection.refusal().ok() ? "" : "abuse");
     return;
   }
-  Rewatch(id, connection);
+  connection.Watch(epoll_.get(), id);
 }
 
 void Edge::CloseUnserved() {

@@ -92,9 +92,7 @@ class Edge {
   void LookAtCertificate();
   // Those that gRPC, which closes all of its own, does not know of.
   void CloseUnserved();
-  void Watch(int fd, uint32_t events, uint64_t id) const;
-  // After what it waits for may have changed.
-  void Rewatch(uint64_t id, const Connection& connection) const;
+  void Watch(int fd, uint64_t id) const;
   Connections::iterator Close(Connections::iterator connection, const std::string& why);
   void Count(const std::string& why);
   // What other threads want of this one.

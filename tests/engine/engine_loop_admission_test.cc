@@ -1,6 +1,7 @@
 // The order in which requests get memory and places, and what readers that are slow give up.
 #include <algorithm>
 
+#include "gmock/gmock.h"
 #include "tests/engine/engine_loop_fixture.h"
 
 namespace folio::test {
@@ -58,6 +59,42 @@ TEST_F(AdmissionOrder, ARequestHeldBackGivesItsPlaceToOthers) {
   for (size_t n = 2; n < slow.size(); ++n) EXPECT_TRUE(slow[n]->completed().has_value());
   EXPECT_EQ(store_->used_page_bytes(), 0);
   EXPECT_EQ(store_->reserved_bytes(), 0);
+}
+
+TEST_F(AdmissionOrder, WhoWaitsIsToldItsPlaceAtMostOnceASecond) {
+  now_ = std::chrono::steady_clock::now();
+  for (RequestId id = 1; id <= 6; ++id) Submit(id, Spec(5, 100));
+  auto last = Submit(7, Spec(5, 2));
+  loop_.RunStep();
+  EXPECT_THAT(last->positions(), testing::ElementsAre(2));
+  loop_.Cancel(1, absl::CancelledError("gone"));
+  for (int step = 0; step < 10; ++step) loop_.RunStep();
+  loop_.Cancel(2, absl::CancelledError("gone"));
+  loop_.RunStep();
+  EXPECT_EQ(loop_.num_waiting(), 1);
+  EXPECT_THAT(last->positions(), testing::ElementsAre(2));
+  *now_ += std::chrono::seconds(1);
+  for (int step = 0; step < 10; ++step) loop_.RunStep();
+  EXPECT_THAT(last->positions(), testing::ElementsAre(2, 0));
+}
+
+TEST_F(AdmissionOrder, WhoWaitsForADocumentIsToldOfEachSixteenthOrSecond) {
+  now_ = std::chrono::steady_clock::now();
+  const DocumentHandle document = Open("d");
+  Append(document, 1280);  // a step reads 64
+  Finish(document);
+  auto question = Submit(1, Spec(3, 2, document));
+  loop_.RunStep();
+  EXPECT_EQ(question->num_prefills(), 1);
+  for (int step = 0; step < 8; ++step) loop_.RunStep();
+  EXPECT_EQ(question->num_prefills(), 1 + 4);
+  for (int step = 0; step < 4; ++step) {
+    *now_ += std::chrono::seconds(1);
+    loop_.RunStep();
+  }
+  EXPECT_EQ(question->num_prefills(), 1 + 4 + 4);
+  RunUntilIdle();
+  EXPECT_TRUE(question->completed().has_value());
 }
 
 TEST_F(AdmissionOrder, WhatIsHeldBackMakesRoomForWhoWaits) {

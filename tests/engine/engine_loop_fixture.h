@@ -124,7 +124,8 @@ class EngineLoopTest : public testing::Test {
                .model = Model(),
                .max_running_requests = 4,
                .vocab_size = kVocab,
-               .on_device_failure = [this](const absl::Status&) { ++num_device_failures_; }},
+               .on_device_failure = [this](const absl::Status&) { ++num_device_failures_; },
+               .clock = [this] { return now_.value_or(std::chrono::steady_clock::now()); }},
               store_.get(), &runner_, &directory_) {}
 
   GenerateSpec Spec(int prompt, int max_new, std::optional<DocumentHandle> document = {}) {
@@ -179,6 +180,7 @@ class EngineLoopTest : public testing::Test {
   }
 
   const LetterTokenizer tokenizer_{kVocab};
+  std::optional<SteadyTime> now_;  // nullopt: the real time
   FakeRunner runner_;
   int num_device_failures_ = 0;
   std::unique_ptr<KvStore> store_;

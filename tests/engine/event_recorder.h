@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/types/request.h"
 #include "gtest/gtest.h"
@@ -22,6 +23,8 @@ class Recorder final : public EventSink {
       tokens_ += static_cast<int>(delta->tokens.size());
       text_ += delta->text;
     }
+    if (auto* queued = std::get_if<QueuedEvent>(&event)) positions_.push_back(queued->position);
+    num_prefills_ += std::holds_alternative<PrefillEvent>(event) ? 1 : 0;
     if (auto* prompt = std::get_if<PromptEvent>(&event)) {
       EXPECT_EQ(tokens_, 0) << "a part of the prompt after the answer has begun";
       prompt_text_ += prompt->text;
@@ -45,6 +48,9 @@ class Recorder final : public EventSink {
     changed_.wait(lock, [&] { return tokens_ >= count || ended_; });
   }
   bool ended() const { return Locked(ended_); }
+  // In the queue, as it was told.
+  std::vector<int> positions() const { return Locked(positions_); }
+  int num_prefills() const { return Locked(num_prefills_); }
   int tokens() const { return Locked(tokens_); }
   int num_prompt_logprobs() const { return Locked(num_prompt_logprobs_); }
   std::string prompt_text() const { return Locked(prompt_text_); }
@@ -61,6 +67,8 @@ class Recorder final : public EventSink {
   }
   mutable std::mutex mu_;
   std::condition_variable changed_;
+  std::vector<int> positions_;
+  int num_prefills_ = 0;
   int tokens_ = 0;
   int num_prompt_logprobs_ = 0;
   std::string prompt_text_;
