@@ -57,7 +57,7 @@ bool Connection::MoveOne(ByteStream* from, ByteStream* to, Flow* flow, Look look
     const std::string_view bytes(buffer.data(), static_cast<size_t>(count));
     if (!look(bytes) || !Send(to, bytes, flow)) return false;
     // There was no more: whatever comes meanwhile is an event of its own.
-    if (bytes.size() < buffer.size()) break;
+    if (bytes.size() < buffer.size() && !from->reads_in_parts()) break;
   }
   if (flow->ended && flow->waiting.empty() && !flow->shut) {
     to->EndWriting();

@@ -132,7 +132,7 @@ class TlsStream final : public ByteStream {
     ERR_clear_error();
     const int done = SSL_do_handshake(ssl_);
     if (done == 1) return Opening::kDone;
-    const ssize_t count = ToErrno(done);
+    const ssize_t count = Done(done);
     if (count < 0 && errno == EAGAIN) return Opening::kWaits;
     // Who hangs up before anything went wrong has changed its mind.
     if (count == 0 || ERR_peek_error() == 0) return Opening::kEnded;
@@ -141,19 +141,18 @@ class TlsStream final : public ByteStream {
   }
   ssize_t Read(char* to, size_t size) override {
     ERR_clear_error();
-    const int count = SSL_read(ssl_, to, Bounded(size));
-    return count > 0 ? count : ToErrno(count);
+    return Done(SSL_read(ssl_, to, Bounded(size)));
   }
   ssize_t Write(std::string_view bytes) override {
     ERR_clear_error();
-    const int count = SSL_write(ssl_, bytes.data(), Bounded(bytes.size()));
-    return count > 0 ? count : ToErrno(count);
+    return Done(SSL_write(ssl_, bytes.data(), Bounded(bytes.size())));
   }
   void EndWriting() override {
     ERR_clear_error();
     SSL_shutdown(ssl_);  // one that does not fit into the socket is not sent
     ::shutdown(socket_.get(), SHUT_WR);
   }
+  bool reads_in_parts() const override { return true; }
   bool wants_write() const override { return wants_write_; }
   std::string failure() const override { return failure_; }
   std::vector<std::string> peer_names() const override {
@@ -166,9 +165,11 @@ class TlsStream final : public ByteStream {
   static int Bounded(size_t size) {
     return static_cast<int>(std::min<size_t>(size, std::numeric_limits<int>::max()));
   }
-  ssize_t ToErrno(int result) {
-    const int error = SSL_get_error(ssl_, result);
+  // As recv and send say it.
+  ssize_t Done(int result) {
+    const int error = result > 0 ? SSL_ERROR_NONE : SSL_get_error(ssl_, result);
     wants_write_ = error == SSL_ERROR_WANT_WRITE;
+    if (result > 0) return result;
     if (error == SSL_ERROR_ZERO_RETURN) return 0;
     const bool waits = wants_write_ || error == SSL_ERROR_WANT_READ;
     errno = waits ? EAGAIN : ECONNRESET;
