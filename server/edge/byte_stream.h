@@ -17,9 +17,9 @@ class ByteStream {
   // As recv and send: how many bytes, 0 at the end of what the other side sends, -1 with errno,
   // EAGAIN if it would have to wait.
   virtual ssize_t Read(char* to, size_t size) = 0;
+  virtual ssize_t Write(std::string_view bytes) = 0;
   // Whether more may have come where a read gives less than it could: one record of TLS.
   virtual bool reads_in_parts() const { return false; }
-  virtual ssize_t Write(std::string_view bytes) = 0;
   // Tells the other side that no more follows.
   virtual void EndWriting() = 0;
 
