@@ -79,8 +79,9 @@ int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, in
   if (NeedsQueries(plan.selection.scorer)) {
     needs.frames += pending_rows_.NumFrames(std::min(chunk, total_tokens));
   }
-  const int64_t tiles = CeilDiv(total_tokens / chunk, kTile) - shared_tokens / chunk / kTile;
-  needs.summaries = tiles * FramesPerSummaryTile(plan.selection);
+  const SummaryLayout summaries = SummaryLayoutOf(plan.selection, geometry_.group_size());
+  needs.summaries =
+      summaries.NumFrames(total_tokens / chunk) - summaries.FirstOpenFrame(shared_tokens / chunk);
   return Charge(needs);
 }
 
@@ -155,9 +156,9 @@ absl::Status KvStore::ExtendFrames(const AttentionPlan& plan, int64_t num_tokens
                                       pending_rows_.NumFrames(std::min(chunk, total)),
                                       pending_rows_.FrameOf(first_token), &kv->pending_queries));
   }
-  const int64_t frames = FramesPerSummaryTile(plan.selection);
-  return GrowPrivate(summaries_.get(), frames * CeilDiv(total / chunk, kTile),
-                     frames * (num_tokens / chunk / kTile), &kv->summaries);
+  const SummaryLayout summaries = SummaryLayoutOf(plan.selection, geometry_.group_size());
+  return GrowPrivate(summaries_.get(), summaries.NumFrames(total / chunk),
+                     summaries.FirstOpenFrame(num_tokens / chunk), &kv->summaries);
 }
 
 void KvStore::FitSlots(int64_t frame_bytes) {
@@ -186,10 +187,11 @@ CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) con
   if (NeedsQueries(plan.selection.scorer)) {
     layout.num_pending_queries = pending_rows_.NumFrames(std::min(chunk, num_tokens));
   }
-  layout.tile_tokens = chunk * kTile;
-  layout.tile_summaries = FramesPerSummaryTile(plan.selection);
-  layout.num_summaries = layout.tile_summaries * CeilDiv(num_tokens / chunk, kTile);
-  layout.open_summary = layout.tile_summaries * (num_tokens / layout.tile_tokens);
+  const SummaryLayout summaries = SummaryLayoutOf(plan.selection, geometry_.group_size());
+  layout.num_summaries = summaries.NumFrames(num_tokens / chunk);
+  layout.open_summary = summaries.FirstOpenFrame(num_tokens / chunk);
+  layout.summary_vectors = summaries.vectors;
+  layout.summary_tokens = chunk * summaries.ChunksPerFrame();
   return layout;
 }
 

@@ -47,10 +47,11 @@ struct CacheLayout {
   int64_t num_sinks = 0;
   int64_t num_pending_queries = 0;
   int64_t num_summaries = 0;
-  // Summaries come in tiles of some chunks; those before open_summary never change.
-  int64_t tile_tokens = 0;
-  int tile_summaries = 0;
+  // Frames of summaries before open_summary never change; so many that follow each other are full
+  // after so many tokens.
   int64_t open_summary = 0;
+  int summary_vectors = 0;
+  int64_t summary_tokens = 0;
 
   bool operator==(const CacheLayout&) const = default;
 };

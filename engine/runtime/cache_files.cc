@@ -74,8 +74,8 @@ const ContentKey& KeyOf(const std::vector<ContentKey>& keys, const CacheLayout& 
   if (shape.kind == SegmentKind::kPages) return keys[shape.first_page / kPages];
   if (shape.kind != SegmentKind::kSummaries) return keys.back();
   const int64_t end = shape.first_page + shape.num_pages;
-  const int64_t tiles = (end + layout.tile_summaries - 1) / layout.tile_summaries;
-  const int64_t last_page = (tiles * layout.tile_tokens - 1) / layout.page_tokens;
+  const int64_t full = (end + layout.summary_vectors - 1) / layout.summary_vectors;
+  const int64_t last_page = (full * layout.summary_tokens - 1) / layout.page_tokens;
   return keys[std::min<int64_t>(last_page / kPages, std::ssize(keys) - 1)];
 }
 

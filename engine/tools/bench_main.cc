@@ -25,7 +25,8 @@ ABSL_FLAG(std::string, device, "auto", "auto, cpu or cuda");
 ABSL_FLAG(std::string, model, "", "Hugging Face directory, without tokenizer; or synthetic:NAME");
 ABSL_FLAG(int, threads, 2, "compute threads");
 ABSL_FLAG(std::string, cpu_isa, "auto", "kernels of the CPU backend, as --cpu-isa of the server");
-ABSL_FLAG(std::string, strategies, "full,lm_infinite,long_heads", "strategies to measure");
+ABSL_FLAG(std::string, strategies, "full,lm_infinite,long_heads",
+          "strategies to measure; parameters as long_heads:scorer=mean_key:chunk_size=64");
 ABSL_FLAG(std::string, depths, "0,2048,32768", "tokens in the cache");
 ABSL_FLAG(int, prefill_tokens, 512, "tokens of the measured prefill, 0: none");
 ABSL_FLAG(
@@ -49,6 +50,24 @@ double Now() {
 }
 
 std::vector<std::string> SplitFlag(const std::string& value) { return absl::StrSplit(value, ','); }
+
+// NAME[:PARAMETER=VALUE]...; whoever resolves it says what is wrong with it.
+StrategySpec ParseStrategy(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, ':');
+  StrategySpec spec{parts[0], {}};
+  for (size_t n = 1; n < parts.size(); ++n) {
+    const std::pair<std::string, std::string> param =
+        absl::StrSplit(parts[n], absl::MaxSplits('=', 1));
+    ParamValue value = param.second;
+    if (int64_t whole = 0; absl::SimpleAtoi(param.second, &whole)) {
+      value = whole;
+    } else if (double real = 0; absl::SimpleAtod(param.second, &real)) {
+      value = real;
+    }
+    spec.params.emplace_back(param.first, value);
+  }
+  return spec;
+}
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -134,7 +153,7 @@ class Bench {
     row->decode_bytes = streams_.WeightBytes();
     for (const StreamKind& kind : kinds) {
       FOLIO_ASSIGN_OR_RETURN(const int answer,
-                             streams_.Add({kind.strategy, {}}, kind.depth, kind.depth));
+                             streams_.Add(ParseStrategy(kind.strategy), kind.depth, kind.depth));
       answers.push_back(answer);
     }
     samples->read.push_back(meter_.ReadBytesPerSecond());
@@ -154,7 +173,7 @@ class Bench {
   absl::Status Prefill(const StreamKind& kind, Row* row, Samples* samples) {
     const int tokens = absl::GetFlag(FLAGS_prefill_tokens);
     FOLIO_ASSIGN_OR_RETURN(const int prompt,
-                           streams_.Add({kind.strategy, {}}, kind.depth, kUnbounded));
+                           streams_.Add(ParseStrategy(kind.strategy), kind.depth, kUnbounded));
     row->prefill_flops = streams_.FlopsPerToken(streams_.plan(prompt), kind.depth + tokens / 2);
     const double start = Now();
     FOLIO_RETURN_IF_ERROR(streams_.Step(std::span(&prompt, 1), tokens));

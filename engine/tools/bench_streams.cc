@@ -235,7 +235,9 @@ double BenchStreams::BytesPerDecode(int stream) const {
   const int64_t picks = std::clamp<int64_t>(chunks - 2, 0, plan.selection.num_free_picks);
   const int64_t other_heads = g.num_heads / g.num_kv_heads - 1;
   bytes += per_token * static_cast<double>(other_heads * picks * plan.selection.chunk_tokens);
-  return bytes + static_cast<double>(g.summary_frame_bytes()) / kTile * static_cast<double>(chunks);
+  const SummaryLayout summaries = SummaryLayoutOf(plan.selection, g.group_size());
+  return bytes + static_cast<double>(g.summary_frame_bytes() * summaries.vectors * chunks) /
+                     static_cast<double>(summaries.ChunksPerFrame());
 }
 
 double BenchStreams::WeightBytes() const {

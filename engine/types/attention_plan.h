@@ -118,8 +118,7 @@ struct SequenceSlice {
   std::span<const FrameId> pages;
   // Page s of the copies of the first tokens (Retention::num_sinks).
   std::span<const FrameId> sinks;
-  // summaries[t] holds chunks 16 t .. 16 t + 15; of scorers with two vectors per chunk, frames 2 t
-  // and 2 t + 1 do.
+  // Summaries of complete chunks (SummaryLayout).
   std::span<const FrameId> summaries;
   // Frames of the page pool with the queries of the unfinished chunk (kv_types.h: PendingRows);
   // empty where summaries are not made of queries.

@@ -41,8 +41,8 @@ inline constexpr FrameId kNoFrame = -1;
 // Queries that wait for their chunk to complete, rotated by their offset in it, lie in KV frames of
 // their own, in the order of PendingRows.
 //
-// A *summary frame* holds the summaries of kTile chunks, [num_layers][num_heads] tiles that lie as
-// 16 keys of `dtype` do, chunks in the place of tokens.
+// A *summary frame* holds [num_layers][num_heads] tiles, each with the summaries of kTile chunks as
+// 16 keys of `dtype` lie, chunks in the place of tokens. Which chunks: SummaryLayout.
 struct KvGeometry {
   int num_layers = 0;
   int num_heads = 0;
@@ -86,6 +86,8 @@ struct KvGeometry {
     return sealed_key_bytes() + sealed_value_bytes() + (padded_key_dim() + page_tokens) * 4;
   }
   int64_t sealed_frame_bytes() const { return sealed_slice_bytes() * num_slices(); }
+  // Query heads that share a KV head.
+  int group_size() const { return num_heads / num_kv_heads; }
   int num_slices() const { return num_layers * num_kv_heads; }
   int slice(int layer, int kv_head) const { return layer * num_kv_heads + kv_head; }
   int64_t slice_offset(int layer, int kv_head) const {

@@ -83,9 +83,38 @@ constexpr bool NeedsQueries(ChunkSelection::Scorer scorer) {
          scorer == ChunkSelection::Scorer::kRepresentatives;
 }
 
-// Summary frames per kTile chunks.
-constexpr int FramesPerSummaryTile(const ChunkSelection& selection) {
-  return selection.scorer == ChunkSelection::Scorer::kQuest ? 2 : 1;
+// Where the summaries of a sequence's chunks lie in its summary frames (kv_types.h), which have one
+// tile for each query head. Those made of keys alone are the same for all heads of a group: a KV
+// head has them once, and uses its heads' tiles for chunks that follow each other.
+struct SummaryLayout {
+  int vectors = 1;          // per chunk, each in a frame of its own
+  int tiles_per_frame = 1;  // that follow each other
+
+  // A summary tile: the index of its frame among those of the sequence, and a head's place in it.
+  struct Place {
+    int64_t frame = 0;
+    int head = 0;
+  };
+  // Tile `tile`, of chunks kTile * tile and on, for query head `head`.
+  constexpr Place PlaceOf(int64_t tile, int head, int vector) const {
+    return {tile / tiles_per_frame * vectors + vector,
+            head - head % tiles_per_frame + static_cast<int>(tile % tiles_per_frame)};
+  }
+  constexpr int64_t ChunksPerFrame() const { return int64_t{kTile} * tiles_per_frame; }
+  // Of so many complete chunks.
+  constexpr int64_t NumFrames(int64_t num_chunks) const {
+    return vectors * ((num_chunks + ChunksPerFrame() - 1) / ChunksPerFrame());
+  }
+  // Those before it have no room for another chunk.
+  constexpr int64_t FirstOpenFrame(int64_t num_chunks) const {
+    return vectors * (num_chunks / ChunksPerFrame());
+  }
+};
+
+// `group_size`: query heads per KV head.
+constexpr SummaryLayout SummaryLayoutOf(const ChunkSelection& selection, int group_size) {
+  return {selection.scorer == ChunkSelection::Scorer::kQuest ? 2 : 1,
+          NeedsQueries(selection.scorer) ? 1 : group_size};
 }
 
 // Whether query i chooses single tokens in `layer`. The last row of a prompt does, like those of

@@ -65,13 +65,13 @@ class CacheFiles : public testing::Test {
       const CacheLayout& layout = cache.image.layout;
       const bool pages = kind == SegmentKind::kPages;
       ends.push_back(pages ? end * kGeometry.page_tokens
-                           : end / layout.tile_summaries * layout.tile_tokens);
+                           : end / layout.summary_vectors * layout.summary_tokens);
     }
     return ends;
   }
   int64_t SummaryTokens() const {  // of a segment of summaries
     const CacheLayout layout = store_->LayoutOf(plan_, 1 << 20);
-    return kPagesOfSegment / layout.tile_summaries * layout.tile_tokens;
+    return kPagesOfSegment / layout.summary_vectors * layout.summary_tokens;
   }
 
   const std::unique_ptr<KvStore> store_ = *KvStore::Create(kGeometry, 100 * 4096, HostMemory());

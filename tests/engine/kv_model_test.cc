@@ -265,10 +265,12 @@ class KvModel : public testing::Test, SaysTestSeed {
       WriteFrames(store_->frame_memory(), model->kv.pending_queries,
                   PendingRows(kGeometry).FrameOf(same ? before % chunk : 0), &model->pending);
     }
-    WriteFrames(store_->summary_memory(), model->kv.summaries,
-                std::min<int64_t>(FramesPerSummaryTile(selection) * (before / chunk / kTile),
-                                  std::ssize(model->kv.summaries)),
-                &model->summaries);
+    WriteFrames(
+        store_->summary_memory(), model->kv.summaries,
+        std::min<int64_t>(
+            SummaryLayoutOf(selection, kGeometry.group_size()).FirstOpenFrame(before / chunk),
+            std::ssize(model->kv.summaries)),
+        &model->summaries);
   }
 
   // Some slices of some sequences, in one step.

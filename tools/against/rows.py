@@ -92,6 +92,9 @@ ROWS = [
     # Sixteen bits of a million tokens would be 24 GB.
     Row("long-heads-1m", "decode", "int4", ("q4_0",), depth=1_048_576, strategy="long_heads", cache="int8", caches=BOTH_CACHES,
         ratio=60),
+    # Summaries that the eight heads of a group share.
+    Row("mean-key-1m", "decode", "int4", ("q4_0",), depth=1_048_576, strategy="long_heads:scorer=mean_key", cache="int8",
+        caches=BOTH_CACHES, ratio=60),
     Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70, with_matrix_unit={"share": 0.50, "ratio": 5}),
     Row("prefill-int8", "prefill", "int8", ("q8_0",), ratio=3),
     Row("prefill-int4", "prefill", "int4", ("q4_0",), ratio=3),

@@ -33,7 +33,7 @@ struct CpuAttentionContext {
 
   const KvGeometry& geometry() const { return setup->geometry; }
   const AttentionPlan& plan() const { return *slice->plan; }
-  int group_size() const { return geometry().num_heads / geometry().num_kv_heads; }
+  int group_size() const { return geometry().group_size(); }
   bool raw_keys() const { return plan().key_form == KeyForm::kRaw; }
   const RopeTables& RopeOf(int layer) const {
     const bool all = window_rope == nullptr || setup->views.WindowOf(layer) == LayerViews::kAll;

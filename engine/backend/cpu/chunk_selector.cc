@@ -45,129 +45,135 @@ float ChunkSelector::Threshold(size_t list) const {
                                                       : -std::numeric_limits<float>::infinity();
 }
 
-// All rows of one head against the chunks of one tile.
-void ChunkSelector::ScoreTile(const CpuAttentionContext& context, const Rows& rows, int head,
+ChunkSelector::Shape ChunkSelector::ShapeOf(const SummaryLayout& layout, const Rows& rows) {
+  Shape shape;
+  shape.rows = static_cast<int>(rows.ends.size());
+  shape.terms = layout.vectors * (rows.together ? rows.num_heads : 1);
+  shape.heads = rows.together || layout.tiles_per_frame == 1 ? 1 : rows.num_heads;
+  shape.num_sets = rows.together ? 1 : rows.num_heads / shape.heads;
+  return shape;
+}
+
+void ChunkSelector::ScoreTerm(const CpuAttentionContext& context, int layer, const Term& term,
+                              int first, int64_t tile, int64_t next_tile,
+                              cpu::ScoreChunksArgs* args) const {
+  const std::span<const FrameId> frames = context.slice->summaries;
+  const auto tile_at = [&](int64_t n) {
+    const SummaryLayout::Place place = layout_.PlaceOf(n, term.head, term.vector);
+    return context.SummaryTile(frames[place.frame], layer, place.head);
+  };
+  args->tile = tile_at(tile);
+  args->next = first == 0 ? tile_at(next_tile) : args->tile;
+  args->q =
+      packed_ + term.queries + context.kernels->chunk_query_bytes(args->dtype, first, args->dim);
+  context.kernels->score_chunks(args);
+}
+
+void ChunkSelector::Score(const CpuAttentionContext& context, const Rows& rows, int set, int first,
+                          int64_t tile, int64_t next_tile, cpu::ScoreChunksArgs* args) const {
+  const std::span<const Term> terms(&terms_[set * shape_.terms], shape_.terms);
+  const int64_t lists = int64_t{set} * shape_.lists() + first;
+  for (int r = 0; r < args->num_rows; ++r) args->thresholds[r] = Threshold(lists + r);
+  if (terms.size() == 1) {
+    return ScoreTerm(context, rows.layer, terms[0], first, tile, next_tile, args);
+  }
+  std::array<float, kScoreRows* kTile> sums = {};
+  for (const Term& term : terms) {
+    ScoreTerm(context, rows.layer, term, first, tile, next_tile, args);
+    for (int at = 0; at < args->num_rows * kTile; ++at) sums[at] += args->scores[at];
+  }
+  const float heads = rows.together ? static_cast<float>(rows.num_heads) : 1.0f;
+  for (int r = 0; r < args->num_rows; ++r) {
+    uint32_t above = 0;
+    for (int lane = 0; lane < kTile; ++lane) {
+      const float score = sums[r * kTile + lane] / heads;
+      args->scores[r * kTile + lane] = score;
+      above |= (score > args->thresholds[r] ? 1u : 0u) << lane;
+    }
+    args->above[r] = above;
+  }
+}
+
+void ChunkSelector::ScoreTile(const CpuAttentionContext& context, const Rows& rows, int set,
                               int64_t tile, int64_t next_tile) {
-  const SequenceSlice& slice = *context.slice;
-  const int num_rows = static_cast<int>(rows.ends.size());
   cpu::ScoreChunksArgs args;
   args.dtype = context.geometry().dtype;
   args.dim = context.geometry().padded_dim;
-  for (int first = 0; first < num_rows; first += kScoreRows) {
-    args.num_rows = std::min(kScoreRows, num_rows - first);
-    if (rows.ends[first + args.num_rows - 1] - 1 < tile * kTile) continue;
-    if (terms_of_head_ > 1) {
-      ScoreTileByTerms(context, rows, head, tile, first, args.num_rows);
-      continue;
-    }
-    const Term& term = terms_[head];
-    args.tile = context.SummaryTile(slice.summaries[tile], rows.layer, term.head);
-    args.next = first == 0 ? context.SummaryTile(slice.summaries[next_tile], rows.layer, term.head)
-                           : args.tile;
-    args.q = PackedQueries(context, term, first);
+  for (int first = 0; first < shape_.lists(); first += kScoreRows) {
+    args.num_rows = std::min(kScoreRows, shape_.lists() - first);
+    if (rows.ends[RowOf(first + args.num_rows - 1)] - 1 < tile * kTile) continue;
+    Score(context, rows, set, first, tile, next_tile, &args);
     for (int r = 0; r < args.num_rows; ++r) {
-      args.thresholds[r] = Threshold(ListOf(head, first + r));
-    }
-    context.kernels->score_chunks(&args);
-    for (int r = 0; r < args.num_rows; ++r) {
+      const int64_t end = rows.ends[RowOf(first + r)];
       // Ascending: the threshold only rises, and equal scores keep the smaller index.
       for (uint32_t mask = args.above[r]; mask != 0; mask &= mask - 1) {
         const int lane = std::countr_zero(mask);
         const int64_t chunk = tile * kTile + lane;
-        if (chunk < 1 || chunk >= rows.ends[first + r]) continue;
-        Offer(ListOf(head, first + r), args.scores[r * kTile + lane], chunk);
+        if (chunk < 1 || chunk >= end) continue;
+        Offer(int64_t{set} * shape_.lists() + first + r, args.scores[r * kTile + lane], chunk);
       }
     }
   }
 }
 
-void ChunkSelector::ScoreTileByTerms(const CpuAttentionContext& context, const Rows& rows, int head,
-                                     int64_t tile, int first_row, int num_rows) {
-  const SequenceSlice& slice = *context.slice;
-  const int frames = FramesPerSummaryTile(slice.plan->selection);
-  std::array<float, kScoreRows* kTile> sums = {};
-  for (int n = 0; n < terms_of_head_; ++n) {
-    const Term& term = terms_[head * terms_of_head_ + n];
-    cpu::ScoreChunksArgs args;
-    args.dtype = context.geometry().dtype;
-    args.dim = context.geometry().padded_dim;
-    args.tile =
-        context.SummaryTile(slice.summaries[tile * frames + term.frame], rows.layer, term.head);
-    args.next = args.tile;
-    args.num_rows = num_rows;
-    args.q = PackedQueries(context, term, first_row);
-    args.thresholds.fill(0);
-    context.kernels->score_chunks(&args);
-    for (int at = 0; at < num_rows * kTile; ++at) sums[at] += args.scores[at];
-  }
-  const float heads = rows.together ? static_cast<float>(rows.num_heads) : 1.0f;
-  for (int r = 0; r < num_rows; ++r) {
-    for (int lane = 0; lane < kTile; ++lane) {
-      const int64_t chunk = tile * kTile + lane;
-      if (chunk < 1 || chunk >= rows.ends[first_row + r]) continue;
-      Offer(ListOf(head, first_row + r), sums[r * kTile + lane] / heads, chunk);
+void ChunkSelector::CollectQueries(const CpuAttentionContext& context, const Rows& rows,
+                                   int first_head, int heads) {
+  const int dim = context.geometry().padded_dim;
+  queries_.resize(static_cast<size_t>(shape_.lists()) * dim);
+  float* to = queries_.data();
+  for (int row = 0; row < shape_.rows; ++row) {
+    for (int head = first_head; head < first_head + heads; ++head) {
+      to = std::copy_n(rows.queries + head * rows.head_stride + int64_t{row} * dim, dim, to);
     }
   }
 }
 
-const std::byte* ChunkSelector::PackedQueries(const CpuAttentionContext& context, const Term& term,
-                                              int first_row) const {
-  const KvGeometry& g = context.geometry();
-  return packed_ + term.queries +
-         context.kernels->chunk_query_bytes(g.dtype, first_row, g.padded_dim);
-}
-
 void ChunkSelector::AddTerm(const CpuAttentionContext& context, const float* queries, int head,
-                            int frame) {
+                            int vector) {
   const KvGeometry& g = context.geometry();
   const int64_t begin = std::ssize(terms_) * term_bytes_;
-  context.kernels->pack_chunk_queries(g.dtype, queries, static_cast<int>(num_rows_), g.padded_dim,
+  context.kernels->pack_chunk_queries(g.dtype, queries, shape_.lists(), g.padded_dim,
                                       packed_ + begin);
-  terms_.push_back({begin, head, frame});
+  terms_.push_back({begin, head, vector});
 }
 
 void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& rows) {
   const KvGeometry& g = context.geometry();
   terms_.clear();
-  const bool extremes = context.plan().selection.scorer == ChunkSelection::Scorer::kQuest;
-  terms_of_head_ = (extremes ? 2 : 1) * (rows.together ? rows.num_heads : 1);
-  const int64_t bytes =
-      context.kernels->chunk_query_bytes(g.dtype, static_cast<int>(num_rows_), g.padded_dim);
+  const int64_t bytes = context.kernels->chunk_query_bytes(g.dtype, shape_.lists(), g.padded_dim);
   term_bytes_ = (bytes + 63) / 64 * 64;
-  packed_ = scratch_.Get<std::byte>((extremes ? 2 : 1) * rows.num_heads * term_bytes_);
-  const int64_t size = static_cast<int64_t>(num_rows_) * g.padded_dim;
-  positive_.resize(extremes ? size : 0);
-  negative_.resize(extremes ? size : 0);
-  for (int h = 0; h < rows.num_heads; ++h) {
-    const float* queries = rows.queries + h * rows.head_stride;
-    if (!extremes) {
-      AddTerm(context, queries, rows.first_head + h, 0);
+  packed_ = scratch_.Get<std::byte>(shape_.num_sets * shape_.terms * term_bytes_);
+  for (int h = 0; h < rows.num_heads; h += shape_.heads) {
+    CollectQueries(context, rows, h, shape_.heads);
+    const int head = rows.first_head + h;
+    if (context.plan().selection.scorer != ChunkSelection::Scorer::kQuest) {
+      AddTerm(context, queries_.data(), head, 0);
       continue;
     }
     // sum_x max(q_x max_x, q_x min_x) = <max(q, 0), max> + <min(q, 0), min>
-    for (int64_t x = 0; x < size; ++x) {
-      positive_[x] = std::max(queries[x], 0.0f);
-      negative_[x] = std::min(queries[x], 0.0f);
-    }
-    AddTerm(context, positive_.data(), rows.first_head + h, 0);
-    AddTerm(context, negative_.data(), rows.first_head + h, 1);
+    half_.resize(queries_.size());
+    const auto add_half = [&](int vector, auto part) {
+      std::transform(queries_.begin(), queries_.end(), half_.begin(), part);
+      AddTerm(context, half_.data(), head, vector);
+    };
+    add_half(0, [](float x) { return std::max(x, 0.0f); });
+    add_half(1, [](float x) { return std::min(x, 0.0f); });
   }
 }
 
 // Tiles outside, rows inside: a tile is read once for all rows. Few rows leave room in the cache
-// for the queries of all heads, whose tiles lie side by side: they are read in one stream.
+// for the queries of all sets, whose tiles lie side by side: they are read in one stream.
 void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
   if (rows.ends.back() < 2) return;
   const int64_t last_tile = (rows.ends.back() - 1) / kTile;
-  const int num_heads = rows.together ? 1 : rows.num_heads;
-  const int at_a_time = std::ssize(rows.ends) <= kQueryRows ? num_heads : 1;
+  const int at_a_time = shape_.rows <= kQueryRows ? shape_.num_sets : 1;
   const int64_t ahead = (kTilesAhead + at_a_time - 1) / at_a_time;
   context.kernels->begin_scores();
-  for (int first = 0; first < num_heads; first += at_a_time) {
+  for (int first = 0; first < shape_.num_sets; first += at_a_time) {
     for (int64_t tile = 0; tile <= last_tile; ++tile) {
       const int64_t next = tile + ahead <= last_tile ? tile + ahead : tile;
-      for (int head = first; head < first + at_a_time; ++head) {
-        ScoreTile(context, rows, head, tile, next);
+      for (int set = first; set < first + at_a_time; ++set) {
+        ScoreTile(context, rows, set, tile, next);
       }
     }
   }
@@ -176,7 +182,7 @@ void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
 
 void ChunkSelector::TakeLast(const Rows& rows) {
   for (size_t list = 0; list < counts_.size(); ++list) {
-    const int64_t end = rows.ends[list % num_rows_];
+    const int64_t end = rows.ends[RowOf(list)];
     const int64_t first = std::max<int64_t>(1, end - static_cast<int64_t>(capacity_));
     for (int64_t chunk = first; chunk < end; ++chunk) {
       best_[list * capacity_ + counts_[list]++] = {0, chunk};
@@ -186,8 +192,8 @@ void ChunkSelector::TakeLast(const Rows& rows) {
 
 void ChunkSelector::TakeRandom(const Rows& rows) {
   for (size_t list = 0; list < counts_.size(); ++list) {
-    const int head = rows.first_head + static_cast<int>(list / num_rows_);
-    const auto row = static_cast<int64_t>(list % num_rows_);
+    const int head = rows.first_head + HeadOf(list);
+    const int row = RowOf(list);
     for (int64_t chunk = 1; chunk < rows.ends[row]; ++chunk) {
       Offer(list, RandomScore(rows.layer, head, rows.first_position + row, chunk), chunk);
     }
@@ -195,13 +201,15 @@ void ChunkSelector::TakeRandom(const Rows& rows) {
 }
 
 void ChunkSelector::Run(const CpuAttentionContext& context, const Rows& rows) {
-  num_rows_ = rows.ends.size();
-  capacity_ = context.plan().selection.num_free_picks;
-  const size_t num_lists = (rows.together ? 1 : rows.num_heads) * num_rows_;
+  const ChunkSelection& selection = context.plan().selection;
+  capacity_ = selection.num_free_picks;
+  layout_ = SummaryLayoutOf(selection, context.geometry().group_size());
+  shape_ = ShapeOf(layout_, rows);
+  const auto num_lists = static_cast<size_t>(shape_.num_sets) * shape_.lists();
   best_.resize(num_lists * capacity_ + 1);
   picks_.resize(num_lists * capacity_ + 1);
   counts_.assign(num_lists, 0);
-  switch (context.plan().selection.order) {
+  switch (selection.order) {
     case ChunkSelection::Order::kBest:
       MakeTerms(context, rows);
       Scan(context, rows);

@@ -18,7 +18,8 @@ class ChunkSelector {
     int64_t chunk;
   };
 
-  // Rows whose choice is wanted, for heads first_head .. first_head + num_heads - 1.
+  // Rows whose choice is wanted, for heads first_head .. first_head + num_heads - 1, of one KV head
+  // if each chooses for itself.
   struct Rows {
     int layer = 0;
     int first_head = 0;
@@ -34,7 +35,7 @@ class ChunkSelector {
   };
 
   // Candidates are chunks 1 .. ends[row] - 1; ties go to the smaller index. Reads dim numbers of
-  // the cache's dtype per candidate and head; 2 * dim FLOPs per candidate, head and row.
+  // the cache's dtype per candidate and summary of it; 2 * dim FLOPs per candidate, head and row.
   void Run(const CpuAttentionContext& context, const Rows& rows);
 
   // The choice of a head for a row in ascending order, and best first with its scores. Heads count
@@ -49,41 +50,65 @@ class ChunkSelector {
   }
 
  private:
-  size_t ListOf(int head, int row) const { return head * num_rows_ + row; }
-  // One product of queries and a tile; a score is the sum over the terms.
+  // A list is the choice of one head, or of those that choose together, for one row. A *set* is the
+  // lists whose scores come from the same tiles: those of a head, or, where a KV head has one
+  // summary for all of its heads, those of the group. In a set rows ascend, and heads in a row.
+  struct Shape {
+    int num_sets = 0;
+    int heads = 1;  // whose lists are in a set
+    int rows = 0;
+    int terms = 1;  // products whose sum is a score
+
+    int lists() const { return heads * rows; }  // of a set
+  };
+  // One product of queries and a tile.
   struct Term {
     int64_t queries = 0;  // where they begin in packed_
     int head = 0;
-    int frame = 0;  // which of the tile's summary frames
+    int vector = 0;  // which of the chunk's
   };
+  size_t ListOf(int head, int row) const {
+    const int set = head / shape_.heads;
+    return set * shape_.lists() + row * shape_.heads + head % shape_.heads;
+  }
+  int RowOf(size_t list) const { return static_cast<int>(list) % shape_.lists() / shape_.heads; }
+  int HeadOf(size_t list) const {
+    const int in_set = static_cast<int>(list) % shape_.heads;
+    return static_cast<int>(list) / shape_.lists() * shape_.heads + in_set;
+  }
+  static Shape ShapeOf(const SummaryLayout& layout, const Rows& rows);
+
   void Offer(size_t list, float score, int64_t chunk);
   // What a chunk must exceed to be among the best of a list so far.
   float Threshold(size_t list) const;
   void MakeTerms(const CpuAttentionContext& context, const Rows& rows);
-  // `queries` [rows][dim]
-  void AddTerm(const CpuAttentionContext& context, const float* queries, int head, int frame);
-  const std::byte* PackedQueries(const CpuAttentionContext& context, const Term& term,
-                                 int first_row) const;
+  // queries_ = those of heads [first_head, first_head + heads), counted from rows.first_head, in
+  // the order of a set.
+  void CollectQueries(const CpuAttentionContext& context, const Rows& rows, int first_head,
+                      int heads);
+  // `queries` [lists of a set][dim]
+  void AddTerm(const CpuAttentionContext& context, const float* queries, int head, int vector);
   void Scan(const CpuAttentionContext& context, const Rows& rows);
-  // `next_tile` is fetched on the way.
-  void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int head, int64_t tile,
+  // All lists of a set against the chunks of one tile; `next_tile` is fetched on the way.
+  void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int set, int64_t tile,
                  int64_t next_tile);
-  // Where a score is the sum of several products.
-  void ScoreTileByTerms(const CpuAttentionContext& context, const Rows& rows, int head,
-                        int64_t tile, int first_row, int num_rows);
+  // args->scores and args->above of lists [first, first + args->num_rows) of the set.
+  void Score(const CpuAttentionContext& context, const Rows& rows, int set, int first, int64_t tile,
+             int64_t next_tile, cpu::ScoreChunksArgs* args) const;
+  void ScoreTerm(const CpuAttentionContext& context, int layer, const Term& term, int first,
+                 int64_t tile, int64_t next_tile, cpu::ScoreChunksArgs* args) const;
   void TakeLast(const Rows& rows);
   void TakeRandom(const Rows& rows);
 
   size_t capacity_ = 0;  // picks per list
-  size_t num_rows_ = 0;
-  std::vector<Term> terms_;  // [heads that choose][terms_of_head]
-  int terms_of_head_ = 0;
+  Shape shape_;
+  SummaryLayout layout_;
+  std::vector<Term> terms_;  // [sets][terms]
   ScratchMemory scratch_;
   std::byte* packed_ = nullptr;  // queries of all terms, term_bytes_ each
   int64_t term_bytes_ = 0;
-  std::vector<float> positive_;  // [rows][dim], for Quest
-  std::vector<float> negative_;
-  // Lists are [heads that choose][rows].
+  std::vector<float> queries_;  // [lists of a set][dim]
+  std::vector<float> half_;     // likewise: what is above zero of them, or below, for Quest
   std::vector<Pick> best_;      // [lists][capacity], best first
   std::vector<int> counts_;     // [lists]
   std::vector<int64_t> picks_;  // [lists][capacity]

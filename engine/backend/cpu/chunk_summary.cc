@@ -30,6 +30,8 @@ void ChunkSummarizer::Run(const CpuAttentionContext& context, int layer, int hea
   const int64_t w = selection.chunk_tokens;
   const RotationTable& positions = context.summary_rope->positions;
   const bool needs_queries = NeedsQueries(selection.scorer);
+  // The first head of a group makes those that its heads share.
+  if (!needs_queries && head % context.group_size() != 0) return;
   rotated_.assign(static_cast<size_t>(kQueryRows) * g.padded_dim, 0.0f);
   for (int i = 0; i < slice.num_rows; ++i) {
     const int64_t position = slice.first_position + i;
@@ -114,11 +116,11 @@ PageNumbers ChunkSummarizer::Read(const Chunk& chunk, int page) {
 
 void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector, int which) {
   const SequenceSlice& slice = *context_->slice;
-  const int frames = FramesPerSummaryTile(slice.plan->selection);
-  const FrameId frame = slice.summaries[chunk.index / kTile * frames + which];
-  std::byte* tile = context_->SummaryTile(frame, chunk.layer, chunk.head);
-  const int lane = static_cast<int>(chunk.index % kTile);
   const KvGeometry& g = context_->geometry();
+  const auto place = SummaryLayoutOf(slice.plan->selection, g.group_size())
+                         .PlaceOf(chunk.index / kTile, chunk.head, which);
+  std::byte* tile = context_->SummaryTile(slice.summaries[place.frame], chunk.layer, place.head);
+  const int lane = static_cast<int>(chunk.index % kTile);
   // A tile's first chunk clears it: lanes without a chunk must hold finite numbers.
   if (lane == 0) std::memset(tile, 0, g.summary_tile_bytes());
   if (g.dtype == DType::kF32) {

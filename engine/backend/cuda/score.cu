@@ -32,10 +32,10 @@ FOLIO_DEVICE Pair TwoDimensions(const unsigned char* tile, int lane, int d) {
 template <Cache kCache>
 FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int head,
                                const float* q, int64_t tile, int lane) {
-  const int* frames = s.summaries + tile * FramesPerSummaryTile(s.selection);
+  const auto place = SummaryLayoutOf(s.selection, g.group()).PlaceOf(tile, head, 0);
   const int column = lane % kTileTokens;
   const int begin = lane / kTileTokens * 2;
-  const unsigned char* first = g.Summary(frames[0], layer, head);
+  const unsigned char* first = g.Summary(s.summaries[place.frame], layer, place.head);
   float score = 0;
   if (s.selection.scorer != ChunkSelection::Scorer::kQuest) {
 #pragma unroll 4
@@ -45,7 +45,7 @@ FOLIO_DEVICE float PartOfScore(const Geometry& g, const Slice& s, int layer, int
     }
     return score;
   }
-  const unsigned char* second = g.Summary(frames[1], layer, head);
+  const unsigned char* second = g.Summary(s.summaries[place.frame + 1], layer, place.head);
 #pragma unroll 4
   for (int d = begin; d < g.head_dim; d += 4) {
     const Pair high = TwoDimensions<kCache>(first, column, d);

@@ -213,9 +213,9 @@ class Summarizer {
   }
 
   FOLIO_DEVICE void Write(int which, int m, Pair p) const {
-    const int frame =
-        s_.summaries[chunk_ / kTileTokens * FramesPerSummaryTile(s_.selection) + which];
-    unsigned char* tile = g_.Summary(frame, a_.layer, head_);
+    const auto place =
+        SummaryLayoutOf(s_.selection, g_.group()).PlaceOf(chunk_ / kTileTokens, head_, which);
+    unsigned char* tile = g_.Summary(s_.summaries[place.frame], a_.layer, place.head);
     const int lane = static_cast<int>(chunk_ % kTileTokens);
     SetKey<kCache>(tile, g_.dim, lane, m, p.x);
     SetKey<kCache>(tile, g_.dim, lane, m + g_.half(), p.y);
@@ -357,7 +357,11 @@ FOLIO_KERNEL void __launch_bounds__(kThreads)
     SummarizeKernel(const __grid_constant__ SummarizeArgs a) {
   BeginKernel();
   const ChunkTask& task = a.tasks[blockIdx.x];
-  Summarizer<kCache>(a, a.step.slices[task.slice], task.chunk, blockIdx.y).Run();
+  const Slice& s = a.step.slices[task.slice];
+  const int head = blockIdx.y;
+  // The first head of a group makes those that its heads share.
+  if (!NeedsQueries(s.selection.scorer) && head % a.g.group() != 0) return;
+  Summarizer<kCache>(a, s, task.chunk, head).Run();
 }
 
 }  // namespace
