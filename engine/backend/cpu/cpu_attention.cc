@@ -32,14 +32,28 @@ void AttentionWorker::Run(const Block& block, const float* qkv, float* out) {
   Finish(out);
 }
 
-void AttentionWorker::Begin(const Block& block, const float* qkv) {
+void AttentionWorker::BeginBlock(const Block& block) {
   context_ = block.context;
   block_ = block;
-  qkv_ = qkv;
   const KvGeometry& g = context_->geometry();
-  group_ = context_->group_size();
+  group_ = block.num_heads;
   dim_ = g.padded_dim;
   page_tokens_ = g.page_tokens;
+  segment_ = kNoSegment;
+  segment_states_ = nullptr;
+  InitStates(&states_);
+}
+
+void AttentionWorker::InitStates(std::vector<float>* states) const {
+  states->resize(num_queries() * state_floats());
+  for (int query = 0; query < num_queries(); ++query) {
+    cpu::InitState(states->data() + query * state_floats(), dim_);
+  }
+}
+
+void AttentionWorker::Begin(const Block& block, const float* qkv) {
+  BeginBlock(block);
+  qkv_ = qkv;
   passes_.clear();
   for (const AttentionStage& stage : plan().stages) {
     passes_.push_back({&stage, false});
@@ -88,13 +102,12 @@ void AttentionWorker::VisitBefore(int64_t end) {
 
 void AttentionWorker::EndPass() {
   if (passes_[pass_].reads_tokens) FoldTokens();
+  if (stage().keys == Keys::kContext) EndSegment();
 }
 
 void AttentionWorker::LoadQueries(const float* qkv) {
   const KvGeometry& g = context_->geometry();
-  const int num_queries = block_.num_rows * group_;
-  scaled_.assign(static_cast<size_t>(num_queries) * dim_, 0.0f);
-  states_.resize(static_cast<size_t>(num_queries) * (dim_ + 2));
+  scaled_.assign(num_queries() * dim_, 0.0f);
   rotated_.assign(static_cast<size_t>(kPageRows) * dim_, 0.0f);
   const float scale = context_->Scale(rope());
   for (int row = 0; row < block_.num_rows; ++row) {
@@ -108,7 +121,6 @@ void AttentionWorker::LoadQueries(const float* qkv) {
         FormCocaQuery(q, Position(row), to);
       }
       for (int d = 0; d < g.head_dim; ++d) to[d] *= row_scale;
-      cpu::InitState(State(query(row, head)), dim_);
     }
   }
 }
@@ -230,47 +242,6 @@ AttentionWorker::RowRange AttentionWorker::CoveredRows(const AttentionStage& sta
   return {static_cast<int>(begin), static_cast<int>(std::clamp<int64_t>(end, begin, rows))};
 }
 
-// Of the stage, but for what lies behind the layer's own window.
-KeyRange AttentionWorker::SeenKeys(int64_t i) const {
-  KeyRange keys = KeysOf(stage(), plan().retention.num_sinks, i);
-  const int64_t window = context_->setup->views.WindowOf(block_.layer);
-  if (window <= i) keys.begin = std::max(keys.begin, i - window + 1);
-  return keys;
-}
-
-void AttentionWorker::BeginContext() {
-  if (rows_.size() == 0) return;
-  const int64_t last = Position(rows_.end - 1);
-  if (last < stage().band_begin) return;
-  RotateQueries(rows_, stage(), &turned_);
-  const int64_t oldest = SeenKeys(Position(rows_.begin)).begin;
-  const int64_t last_page = (last - stage().band_begin) / page_tokens_;
-  for (int64_t page = std::max(slice().first_page, oldest / page_tokens_); page <= last_page;
-       ++page) {
-    pages_.push_back(page);
-  }
-}
-
-void AttentionWorker::VisitContext(int64_t page, int64_t next) {
-  const int64_t start = page * page_tokens_;
-  const bool pinned = stage().distance == Distance::kPinned;
-  visits_.clear();
-  for (int row = rows_.begin; row < rows_.end; ++row) {
-    const int64_t i = Position(row);
-    const KeyRange keys = SeenKeys(i);
-    const int64_t lo = std::max<int64_t>(0, keys.begin - start);
-    const int64_t hi = std::min<int64_t>(page_tokens_, keys.end - start);
-    if (lo >= hi) continue;
-    const int64_t turn = pinned ? 0 : slack() ? page : i / page_tokens_ - page;
-    for (int head = 0; head < group_; ++head) {
-      visits_.push_back({query(row, head), turn, static_cast<int>(lo), static_cast<int>(hi),
-                         pinned ? stage().distance_limit : i - start, pinned});
-    }
-  }
-  if (visits_.empty()) return;
-  VisitPages(page, next, !pinned);
-}
-
 void AttentionWorker::RunSinks() {
   if (rows_.size() == 0 || Position(rows_.end - 1) < stage().band_begin) return;
   const bool pinned = stage().distance == Distance::kPinned;
@@ -301,7 +272,7 @@ void AttentionWorker::Finish(float* out) const {
   for (int row = 0; row < block_.num_rows; ++row) {
     const int64_t step_row = slice().row_begin + block_.first_row + row;
     for (int head = 0; head < group_; ++head) {
-      const float* state = &states_[int64_t{query(row, head)} * (dim_ + 2)];
+      const float* state = &states_[query(row, head) * state_floats()];
       float* to = out + (step_row * g.num_heads + head_of_model(head)) * g.head_dim;
       const float norm = 1.0f / state[dim_ + 1];
       for (int d = 0; d < g.head_dim; ++d) to[d] = state[d] * norm;

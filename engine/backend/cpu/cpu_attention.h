@@ -10,12 +10,12 @@
 
 namespace folio {
 
-// Attention of some rows of one sequence with one KV head: the queries of the head's group
-// together, so that every page is loaded once for all that see it. Pages go in ascending order and
-// a row's arithmetic never depends on the rows beside it: any batch and any chunking gives the same
-// bits. A stage of the plan is one pass over pages, or two (tokens are scored, then read); a pass
-// says which pages it reads before it visits them, so that they can be brought into memory in
-// between. One per thread, or one per block while blocks take turns.
+// Attention of some rows of one sequence with one KV head: the queries of the head's group, or of
+// some heads of it, together, so that every page is loaded once for all that see it. Pages go in
+// ascending order and a row's arithmetic never depends on the rows beside it: any batch and any
+// chunking gives the same bits. A stage of the plan is one pass over pages, or two (tokens are
+// scored, then read); a pass says which pages it reads before it visits them, so that they can be
+// brought into memory in between. One per thread, or one per block while blocks take turns.
 class AttentionWorker {
  public:
   // Tokens per block so that its running softmaxes stay in the second-level cache.
@@ -26,7 +26,18 @@ class AttentionWorker {
     int first_row = 0;  // of the slice
     int num_rows = 0;
     int kv_head = 0;
+    int first_head = 0;  // of those of the KV head's group
+    int num_heads = 0;
     int layer = 0;
+  };
+
+  // A stage that sees all tokens of a range does so in segments of pages, each with a running
+  // softmax of its own; these are folded in ascending order. So other threads may take segments
+  // apart, and the bits stay the same.
+  struct Segments {
+    int64_t begin = 0;
+    int64_t end = 0;
+    int64_t size() const { return end - begin; }
   };
 
   // A whole block, where every page is in memory.
@@ -54,7 +65,17 @@ class AttentionWorker {
 
   const Block& block() const { return block_; }
 
+  // The segments that a block reads; none where its plan does more than to see a range of tokens.
+  static Segments SegmentsOf(const Block& block);
+  // Floats of the running softmaxes of a block after one segment.
+  static int64_t SegmentFloats(const Block& block);
+  // Some segments of a block: states [segments][SegmentFloats]. Pages as for Run.
+  void RunSegments(const Block& block, Segments segments, const float* qkv, float* states);
+  // What Run would write, of the states of all segments.
+  void FinishSegments(const Block& block, int64_t num_segments, const float* states, float* out);
+
  private:
+  static constexpr int64_t kNoSegment = -1;
   // One query (token and head of the group) on one page.
   struct Visit {
     int query = 0;
@@ -101,14 +122,21 @@ class AttentionWorker {
 
   // Rows of the block that a stage speaks of.
   RowRange CoveredRows(const AttentionStage& stage) const;
+  void BeginBlock(const Block& block);
+  void InitStates(std::vector<float>* states) const;
   void LoadQueries(const float* qkv);
   void FormCocaQuery(const float* q, int64_t position, float* to) const;
   // to [queries][dim] = scaled queries of the rows, turned by one rotation or by their offset in
   // their page.
   void RotateQueries(RowRange rows, const AttentionStage& stage, std::vector<float>* to);
+  void RunSinks();
+
+  // Ranges of tokens (context_attention.cc).
   void BeginContext();
   void VisitContext(int64_t page, int64_t next);
-  void RunSinks();
+  void EndSegment();
+  // Folds one segment [queries][dim + 2] into states_.
+  void FoldStates(const float* segment);
 
   // Single tokens (top_token_attention.cc).
   void BeginTokenScores();
@@ -160,17 +188,22 @@ class AttentionWorker {
   const AttentionPlan& plan() const { return *slice().plan; }
   int64_t Position(int row) const { return slice().first_position + block_.first_row + row; }
   int query(int row, int head) const { return row * group_ + head; }
-  int head_of_model(int head) const { return block_.kv_head * group_ + head; }
-  float* State(int query) { return &states_[int64_t{query} * (dim_ + 2)]; }
+  int head_of_model(int head) const {
+    return block_.kv_head * context_->group_size() + block_.first_head + head;
+  }
+  int64_t num_queries() const { return int64_t{block_.num_rows} * group_; }
+  int64_t state_floats() const { return dim_ + 2; }
+  float* State(int query) {
+    return (segment_ == kNoSegment ? states_ : segment_state_).data() + query * state_floats();
+  }
   const RopeTables& rope() const { return context_->RopeOf(block_.layer); }
-  KeyRange SeenKeys(int64_t i) const;
   float Slope(int query) const;
   // Logits depend on positions, not on their distance alone.
   bool slack() const { return context_->setup->coca_query == CocaQuery::kRaw; }
 
   const CpuAttentionContext* context_ = nullptr;
   Block block_;
-  int group_ = 1;
+  int group_ = 1;  // heads of the block
   int dim_ = 0;
   int page_tokens_ = 0;
   const float* qkv_ = nullptr;
@@ -184,6 +217,11 @@ class AttentionWorker {
   std::vector<float> scaled_;   // [queries][dim] scaled, not rotated
   std::vector<float> turned_;   // [queries][dim] scaled, rotated as the stage wants
   std::vector<float> states_;   // [queries][dim + 2]
+  int64_t segment_ = kNoSegment;      // that is visited
+  std::vector<float> segment_state_;  // [queries][dim + 2] of it
+  // Where segments go instead of being folded, from first_segment_ on: [segments][queries][dim + 2]
+  float* segment_states_ = nullptr;
+  int64_t first_segment_ = 0;
   std::vector<float> rotated_;  // [kPageRows][dim]
   std::vector<int64_t> ends_;   // [rows] candidates of each row
   std::vector<Visit> visits_;

@@ -8,6 +8,7 @@
 #include "engine/attention/slice_rotations.h"
 #include "engine/backend/cpu/amx_probe.h"
 #include "engine/backend/cpu/attention_context.h"
+#include "engine/backend/cpu/attention_parts.h"
 #include "engine/backend/cpu/attention_waves.h"
 #include "engine/backend/cpu/chunk_summary.h"
 #include "engine/backend/cpu/cpu_attention.h"
@@ -42,6 +43,7 @@ struct AttentionState {
   std::vector<CpuAttentionContext> contexts;  // one per slice of the step
   SharedPicks shared_picks;
   std::vector<AttentionWorker> workers;
+  AttentionParts parts;
   AttentionWaves waves;
   std::vector<ChunkSummarizer> summarizers;
   std::vector<AttentionWorker::Block> blocks;
@@ -124,7 +126,6 @@ class CpuBackend final : public Backend {
   void PrepareStep(const StepBatch& batch);
   // The tables of `rotary` with every rotation that a row of the slice may need.
   RopeTables* GrownTables(const SequenceSlice& slice, const Rotary& rotary);
-  void PrepareBlocks(const StepBatch& batch, int layer);
 
   const Isa isa_;
   const cpu::Kernels& kernels_;
@@ -352,34 +353,12 @@ void CpuBackend::SummarizeChunks(const StepBatch& batch, int layer, const float*
   });
 }
 
-void CpuBackend::PrepareBlocks(const StepBatch& batch, int layer) {
-  const KvGeometry& g = attention_->setup.geometry;
-  const int block_tokens = AttentionWorker::BlockTokens(g);
-  attention_->blocks.clear();
-  for (size_t s = 0; s < batch.slices.size(); ++s) {
-    const SequenceSlice& slice = batch.slices[s];
-    for (int row = 0; row < slice.num_rows; row += block_tokens) {
-      for (int kv_head = 0; kv_head < g.num_kv_heads; ++kv_head) {
-        AttentionWorker::Block block;
-        block.context = &attention_->contexts[s];
-        block.first_row = row;
-        block.num_rows = std::min(block_tokens, slice.num_rows - row);
-        block.kv_head = kv_head;
-        block.layer = layer;
-        attention_->blocks.push_back(block);
-      }
-    }
-  }
-}
-
-void CpuBackend::Attend(const StepBatch& batch, int layer, const float* qkv, float* out) {
-  PrepareBlocks(batch, layer);
+void CpuBackend::Attend(const StepBatch& /*batch*/, int layer, const float* qkv, float* out) {
+  ListBlocks(attention_->contexts, layer, pool_.num_threads(), &attention_->blocks);
   if (SliceSource* slices = attention_->setup.slices; slices != nullptr) {
     return attention_->waves.Run(attention_->blocks, slices, &pool_, qkv, out);
   }
-  pool_.ParallelFor(static_cast<int64_t>(attention_->blocks.size()), [&](int64_t task, int thread) {
-    attention_->workers[thread].Run(attention_->blocks[task], qkv, out);
-  });
+  attention_->parts.Run(attention_->blocks, attention_->workers, &pool_, qkv, out);
 }
 
 }  // namespace
