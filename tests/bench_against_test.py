@@ -138,6 +138,14 @@ class Against(unittest.TestCase):
         self.assertEqual([peer[peer.index(flag) + 1] for flag in ("-npp", "-npl")], ["2560", "8"])
         self.assertFalse(pathlib.Path("llama.log").exists())
 
+    def test_the_streams_of_a_batch_share_their_prompt_in_either_peer(self):
+        for name in ("llama.cpp", "ik_llama.cpp"):
+            self.peer(name, {"q4_0": 0.1})
+            bench_fakes.llama_batched_bench(self.directory / name / "llama-batched-bench", {"q4_0": 4.0, "q4_0 -rtr": 4.0})
+        code, text, record = self.run_it("batch-8")
+        self.assertEqual(code, 0, text)
+        self.assertEqual(record["results"][0]["samples"].keys(), {"folio", "llama.cpp", "ik_llama.cpp"})
+
     def test_a_peer_without_the_program_of_batches_fails_there_only(self):
         self.peer("ik_llama.cpp", {"q4_0": 0.1, "bf16": 0.2, "f16": 0.2})
         code, text, record = self.run_it("batch-8", "decode-bf16")

@@ -33,7 +33,8 @@ for strategy in ["batch"] if batch else flags["strategies"].split(","):
 
 
 def llama_batched_bench(path, seconds, log=None):
-    """A llama-batched-bench whose step takes seconds[format]; a format without seconds makes it fail."""
+    """A llama-batched-bench whose step takes seconds[format]; a format without seconds makes it fail. That of llama.cpp leaves
+    out what does not fit where each stream has room for the prompt, unless it is told to share that; the other has no such flag."""
     return write_program(path, f"""
 if {str(log)!r} != "None":
     with open({str(log)!r}, "a") as file:
@@ -44,7 +45,10 @@ assert pathlib.Path(args["-m"]).is_file() and "-pps" in sys.argv
 if key not in {seconds!r}:
     sys.exit("cannot load " + key)
 depth, tokens, streams = (int(args[flag]) for flag in ("-npp", "-ntg", "-npl"))
-assert int(args["-c"]) >= depth + streams * tokens
+shared = "-kvu" in sys.argv
+assert not shared or {path.parent.name!r} == "llama.cpp"
+if int(args["-c"]) < depth * (streams if {path.parent.name!r} == "llama.cpp" and not shared else 1) + streams * tokens:
+    sys.exit()
 pathlib.Path("llama.log").write_text("a log")
 second = {seconds!r}[key]
 print("|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |", file=sys.stderr)

@@ -59,10 +59,15 @@ def measure(command):
     return run, results
 
 
-def record(bin_dir, command, run, note, results):
-    return {"schema": 1, "commit": output_of("git", "rev-parse", "--short", "HEAD") or "unknown",
-            "changed": bool(output_of("git", "status", "--porcelain", "-uno")), "date": datetime.date.today().isoformat(),
-            "machine": machine(), "build": build(bin_dir), "command": command, "run": run, "note": note, "results": results}
+def tree():
+    """The commit, and whether the tree differs from it. Taken before a long run: what is measured is the tree at its start."""
+    return {"commit": output_of("git", "rev-parse", "--short", "HEAD") or "unknown",
+            "changed": bool(output_of("git", "status", "--porcelain", "-uno"))}
+
+
+def record(measured_tree, bin_dir, command, run, note, results):
+    return {"schema": 1, **measured_tree, "date": datetime.date.today().isoformat(), "machine": machine(),
+            "build": build(bin_dir), "command": command, "run": run, "note": note, "results": results}
 
 
 def write(content, output=None, suffix=""):
@@ -86,9 +91,10 @@ def main():
     if not (model / "config.json").exists():
         subprocess.run([f"{args.bin}/folio-make-model", f"--preset={args.preset}", f"--output={model}"], check=True)
     flags = [f"--threads={args.threads}", f"--strategies={args.strategies}", f"--depths={args.depths}"]
+    measured_tree = tree()
     run, results = measure([f"{args.bin}/folio-bench", f"--model={model}", *flags])
     command = f"folio-bench --model={args.preset} {' '.join(flags)}"
-    write(record(args.bin, command, run, args.note, results), args.output)
+    write(record(measured_tree, args.bin, command, run, args.note, results), args.output)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class Peer:
     name: str  # of its folder, too
     depth_flag: str  # -d DEPTH -n TOKENS, or -gp DEPTH,TOKENS
     flags_of_integers: tuple = ((),)  # each a variant of rows with integer weights
+    batch_flags: tuple = ()  # of llama-batched-bench
 
     def program(self, directory, name="llama-bench"):
         return pathlib.Path(directory) / self.name / name
@@ -58,7 +59,8 @@ class Peer:
 
 
 # ik_llama.cpp interleaves the rows of integer matrices while it loads them only if it is told to.
-PEERS = [Peer("llama.cpp", "-d"), Peer("ik_llama.cpp", "-gp", ((), ("-rtr", "1")))]
+# llama.cpp gives each stream room for the prompt that they share unless it is told to share that, too.
+PEERS = [Peer("llama.cpp", "-d", batch_flags=("-kvu",)), Peer("ik_llama.cpp", "-gp", ((), ("-rtr", "1")))]
 
 
 def found(directory):
@@ -153,7 +155,7 @@ class LlamaBench:
         repacked = ["-rtr"] if "-rtr" in variant.flags else []
         command = [self.peer.program(self.directory, "llama-batched-bench"), "-m", model, "-t", self.threads, "-fa", "on",
                    "-ctk", variant.cache, "-ctv", variant.cache, "-c", row.depth + row.streams * DECODE_TOKENS,
-                   "-npp", row.depth, "-ntg", DECODE_TOKENS, "-npl", row.streams, "-pps", *repacked]
+                   "-npp", row.depth, "-ntg", DECODE_TOKENS, "-npl", row.streams, "-pps", *self.peer.batch_flags, *repacked]
         with tempfile.TemporaryDirectory(prefix="folio-peer-") as scratch:  # it leaves its log where it runs
             done = ran([str(part) for part in command], cwd=scratch)
         return batch_tokens_per_s(done.stdout + done.stderr, row.streams)

@@ -170,6 +170,7 @@ def main(arguments=None):
         print(f"bench: {wanting}", file=sys.stderr)
         return 2
     programs = [llama_bench.LlamaBench(peer, args.directory, args.threads, args.direct) for peer in peers]
+    measured_tree = bench.tree()
     try:
         run, found = measure(args, rows, programs)
     except interleaved.BenchFailed as error:
@@ -177,7 +178,7 @@ def main(arguments=None):
         return 1
     print("\n" + table(found, [peer.name for peer in peers]))
     command = f"./dev bench --against DIR {' '.join(args.rows)} --rounds={args.rounds} --direct={args.direct}".replace("  ", " ")
-    record = bench.record(args.bin, command, run, args.note, [result_entry(results) for results in found])
+    record = bench.record(measured_tree, args.bin, command, run, args.note, [result_entry(results) for results in found])
     record["peers"] = {program.peer.name: program.build for program in programs}
     bench.write(record, args.output, "-against")
     errors = [f"{results.row.name}: {error}" for results in found for error in results.errors]
