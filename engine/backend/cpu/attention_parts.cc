@@ -7,20 +7,22 @@ namespace {
 
 // Tasks per thread, so that no thread waits long for another.
 constexpr int64_t kTasksPerThread = 2;
-// Blocks with more rows come in numbers, and have large states.
+// Blocks with more rows are parts of prompts, which have many of them, and their states are large.
 constexpr int kMostRows = 16;
 
-// How many of them make `wanted` of so many; 1: there are enough.
+// Parts of each of `count` blocks so that there are `wanted` in all; 1: there are as many.
 int64_t PartsOfEach(int64_t count, int64_t wanted) {
   return count == 0 ? 1 : std::max<int64_t>(1, (wanted + count - 1) / count);
 }
 
-// Heads of a group that stay together.
+// Heads of a group that stay together: all of it where they choose together, or with all heads of
+// the layer, for which every block compares all chunks.
 int HeadsOfBlock(const CpuAttentionContext& context, int64_t parts) {
   using Share = ChunkSelection::Share;
   const ChunkSelection& selection = context.plan().selection;
   const int group = context.group_size();
-  if (!selection.enabled() || selection.share == Share::kGroup) return group;
+  const bool apart = selection.share == Share::kNone || selection.share == Share::kLayers;
+  if (!selection.enabled() || !apart) return group;
   return static_cast<int>((group + parts - 1) / parts);
 }
 
