@@ -47,8 +47,8 @@ struct CacheLayout {
   int64_t num_sinks = 0;
   int64_t num_pending_queries = 0;
   int64_t num_summaries = 0;
-  // Frames of summaries before open_summary never change; so many that follow each other are full
-  // after so many tokens.
+  // Frames of summaries before open_summary never change. Each summary_vectors of them that follow
+  // each other hold the summaries of summary_tokens tokens.
   int64_t open_summary = 0;
   int summary_vectors = 0;
   int64_t summary_tokens = 0;
