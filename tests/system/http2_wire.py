@@ -84,11 +84,14 @@ class Wire:
     def send_frame(self, frame):
         self.send(frame.serialize())
 
-    def open(self, stream, fields=None, flags=grpc.END_HEADERS, block=None):
+    def header_frame(self, stream, fields=None, flags=grpc.END_HEADERS, block=None):
         """HEADERS of a call; `fields` instead of those of Generate."""
         if block is None:
             block = self.encoder.encode(GRPC_HEADERS if fields is None else fields)
-        self.send(raw_frame(grpc.HEADERS, flags, stream, block))
+        return raw_frame(grpc.HEADERS, flags, stream, block)
+
+    def open(self, stream, *args, **kwargs):
+        self.send(self.header_frame(stream, *args, **kwargs))
 
     def ask(self, stream):
         self.open(stream)
