@@ -14,7 +14,7 @@
 namespace folio {
 
 // Of the layout below. Another one is another model (ModelContent).
-inline constexpr uint32_t kSegmentVersion = 3;
+inline constexpr uint32_t kSegmentVersion = 4;
 
 // What lies in a segment. The store does not look into it.
 // kOpenPages: pages that are not complete, where those lie otherwise; else they are kPages.

@@ -31,11 +31,11 @@ inline constexpr FrameId kNoFrame = -1;
 // With `sealed_bits` that is how pages lie that are still written (bf16, in frames of their own);
 // of a page that is complete a slice holds integers of 8 or 4 bits and fp32 scales, a number being
 // its integer times its scale (docs/methods.md, section 14):
-//   K int8  [page_tokens/16][key_dim/2][16 tokens][2 dims]
-//   K int4  [page_tokens/16][key_dim/4][16 tokens][2 dims], each byte that of two int8 lines which
+//   K int8  [page_tokens/16][key_dim/4][16 tokens][4 dims]
+//   K int4  [page_tokens/16][key_dim/8][16 tokens][4 dims], each byte that of two int8 lines which
 //           follow each other, the first in its low bits, 8 added to both
-//   V int8  [page_tokens/2][dim][2 tokens]
-//   V int4  [page_tokens/4][dim][2 tokens], likewise
+//   V int8  [page_tokens/4][dim][4 tokens]
+//   V int4  [page_tokens/8][dim][4 tokens], likewise
 //   scales of K [key_dim], of V [page_tokens]
 //
 // Queries that wait for their chunk to complete, rotated by their offset in it, lie in KV frames of

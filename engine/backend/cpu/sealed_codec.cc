@@ -12,105 +12,118 @@
 namespace folio {
 namespace {
 
-// Numbers of one line: of keys 16 tokens of two dims, of values 16 dims of two tokens.
-constexpr int kLine = 2 * kTile;
+// Rows are dims of keys and tokens of values, which have a scale each. An open page is lines of two
+// rows, [16][2] numbers, a sealed one lines of four, [16][4]; those of the next rows lie `stride`
+// lines further.
+constexpr int kOpenLine = 2 * kTile;
+constexpr int kSealedLine = 4 * kTile;
 constexpr float kSmallest = 1e-30f;
 constexpr uint16_t kInfinity = 0x7f80;  // bf16; what is above is no number
 
-// How the integers of keys, or of values, lie, in lines. A line has two scales: of keys those of
-// two dims, of values those of two tokens.
+// The lines of keys, or of values.
 struct Lines {
-  int num_lines;
-  int pair_lines;  // lines from one to that which 4 bits put into the same bytes
-  int num_scales;
-  bool of_keys;
-  int lines_per_row;  // of keys in a tile, of values in two tokens
+  int num_open;
+  int stride;
+  int num_rows;  // that have scales: keys of all tiles share those of their dims
 
-  // Which one number `at` of a line has.
-  int scale(int line, int at) const {
-    const int row = of_keys ? line % lines_per_row : line / lines_per_row;
-    return 2 * row + at % 2;
-  }
+  // The first row of an open line, as its scale is numbered.
+  int row(int open) const { return 2 * (open / stride) % num_rows; }
 };
 
 Lines KeyLines(const KvGeometry& g) {
-  const int per_tile = g.padded_key_dim() / 2;
-  return {g.page_tokens / kTile * per_tile, 1, g.padded_key_dim(), true, per_tile};
+  return {g.page_tokens / kTile * g.padded_key_dim() / 2, 1, g.padded_key_dim()};
 }
 
 Lines ValueLines(const KvGeometry& g) {
-  const int per_pair = g.padded_dim / kTile;
-  return {g.page_tokens / 2 * per_pair, per_pair, g.page_tokens, false, per_pair};
+  const int stride = g.padded_dim / kTile;
+  return {g.page_tokens / 2 * stride, stride, g.page_tokens};
 }
 
-// Of 4 bits: the line whose numbers are the low bits of the bytes that `line` is in, or is itself.
-int LowLine(const Lines& lines, int line) {
-  return line / lines.pair_lines % 2 == 0 ? line : line - lines.pair_lines;
+// Where the line that has two lines of a form in it lies, in lines, and whether in its second half.
+struct Half {
+  int line;
+  bool second;
+};
+Half HalfOf(int line, int stride) {
+  const int rows = line / stride;
+  return {rows / 2 * stride + line % stride, rows % 2 == 1};
 }
-// Where those bytes are, in lines.
-int PackedLine(const Lines& lines, int line) {
-  const int low = LowLine(lines, line);
-  return low / (2 * lines.pair_lines) * lines.pair_lines + low % lines.pair_lines;
+
+// Where the numbers of an open line lie in a sealed slice: number `at` in byte at / 2 * 4 + at % 2,
+// in its low or high bits where it is one of 4 bits.
+struct Place {
+  int64_t byte;
+  bool high;
+};
+Place PlaceOf(const Lines& lines, int bits, int open) {
+  const Half quad = HalfOf(open, lines.stride);
+  const int64_t in_line = quad.second ? 2 : 0;
+  if (bits == 8) return {int64_t{quad.line} * kSealedLine + in_line, false};
+  const Half packed = HalfOf(quad.line, lines.stride);
+  return {int64_t{packed.line} * kSealedLine + in_line, packed.second};
 }
+
+constexpr int ByteOf(int at) { return at / 2 * 4 + at % 2; }
 
 void SealLines(const Lines& lines, int bits, const uint16_t* open, std::byte* integers,
                float* scales) {
   const float most = bits == 8 ? 127.0f : 7.0f;
   std::array<float, kMaxHeadDim> inverses;  // pages have no more tokens than that
   static_assert(kMaxPageTokens <= kMaxHeadDim);
-  std::fill_n(scales, lines.num_scales, 0.0f);
-  for (int line = 0; line < lines.num_lines; ++line) {
-    const uint16_t* const from = open + int64_t{line} * kLine;
+  std::fill_n(scales, lines.num_rows, 0.0f);
+  for (int line = 0; line < lines.num_open; ++line) {
+    const uint16_t* const from = open + int64_t{line} * kOpenLine;
     uint16_t even = 0, odd = 0;  // magnitudes, which are in the order of their bits
-    for (int at = 0; at < kLine; at += 2) {
+    for (int at = 0; at < kOpenLine; at += 2) {
       even = std::max(even, static_cast<uint16_t>(from[at] & 0x7fff));
       odd = std::max(odd, static_cast<uint16_t>(from[at + 1] & 0x7fff));
     }
-    float* const of_line = scales + lines.scale(line, 0);
+    float* const of_line = scales + lines.row(line);
     of_line[0] = std::max(of_line[0], Bf16ToFloat(std::min(even, kInfinity)));
     of_line[1] = std::max(of_line[1], Bf16ToFloat(std::min(odd, kInfinity)));
   }
-  for (int n = 0; n < lines.num_scales; ++n) {
+  for (int n = 0; n < lines.num_rows; ++n) {
     inverses[n] = scales[n] > kSmallest ? most / scales[n] : 0.0f;
     scales[n] /= most;
   }
   // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
   constexpr float kRounding = 12582912.0f;
-  for (int line = 0; line < lines.num_lines; ++line) {
-    const uint16_t* const from = open + int64_t{line} * kLine;
-    const float* const inverse = &inverses[lines.scale(line, 0)];
-    std::array<uint8_t, kLine> codes;
-    for (int at = 0; at < kLine; ++at) {
+  for (int line = 0; line < lines.num_open; ++line) {
+    const uint16_t* const from = open + int64_t{line} * kOpenLine;
+    const float* const inverse = &inverses[lines.row(line)];
+    std::array<uint8_t, kOpenLine> codes;
+    for (int at = 0; at < kOpenLine; ++at) {
       const float shifted = Bf16ToFloat(from[at]) * inverse[at % 2] + kRounding;
       codes[at] = static_cast<uint8_t>(std::bit_cast<uint32_t>(shifted) - 0x4b400000u);
     }
-    if (bits == 8) {
-      std::memcpy(integers + int64_t{line} * kLine, codes.data(), kLine);
-      continue;
-    }
-    auto* const to =
-        reinterpret_cast<uint8_t*>(integers) + int64_t{PackedLine(lines, line)} * kLine;
-    const bool low = LowLine(lines, line) == line;
-    for (int at = 0; at < kLine; ++at) {
-      const auto nibble = static_cast<uint8_t>(codes[at] + 8);
-      to[at] = low ? nibble : static_cast<uint8_t>(to[at] | nibble << 4);
+    const Place place = PlaceOf(lines, bits, line);
+    auto* const to = reinterpret_cast<uint8_t*>(integers + place.byte);
+    for (int at = 0; at < kOpenLine; ++at) {
+      uint8_t* const byte = to + ByteOf(at);
+      if (bits == 8) {
+        *byte = codes[at];
+      } else {
+        const auto nibble = static_cast<uint8_t>(codes[at] + 8);
+        *byte = place.high ? static_cast<uint8_t>(*byte | nibble << 4) : nibble;
+      }
     }
   }
 }
 
-int IntegerAt(const Lines& lines, int bits, const std::byte* integers, int line, int at) {
-  if (bits == 8) return static_cast<int8_t>(integers[int64_t{line} * kLine + at]);
-  const auto both = static_cast<uint8_t>(integers[int64_t{PackedLine(lines, line)} * kLine + at]);
-  return (LowLine(lines, line) == line ? both & 15 : both >> 4) - 8;
+int IntegerAt(Place place, int bits, const std::byte* integers, int at) {
+  const std::byte byte = integers[place.byte + ByteOf(at)];
+  if (bits == 8) return static_cast<int8_t>(byte);
+  return static_cast<int>(place.high ? byte >> 4 : byte & std::byte{15}) - 8;
 }
 
 void UnsealLines(const Lines& lines, int bits, const std::byte* integers, const float* scales,
                  uint16_t* open) {
-  for (int line = 0; line < lines.num_lines; ++line) {
-    const float* const scale = scales + lines.scale(line, 0);
-    for (int at = 0; at < kLine; ++at) {
-      const auto integer = static_cast<float>(IntegerAt(lines, bits, integers, line, at));
-      open[int64_t{line} * kLine + at] = FloatToBf16(integer * scale[at % 2]);
+  for (int line = 0; line < lines.num_open; ++line) {
+    const Place place = PlaceOf(lines, bits, line);
+    const float* const scale = scales + lines.row(line);
+    for (int at = 0; at < kOpenLine; ++at) {
+      const auto integer = static_cast<float>(IntegerAt(place, bits, integers, at));
+      open[int64_t{line} * kOpenLine + at] = FloatToBf16(integer * scale[at % 2]);
     }
   }
 }
@@ -137,9 +150,9 @@ void ReadSealedValue(const KvGeometry& g, const std::byte* sealed, int token, fl
   const SealedSlice from(g, sealed);
   const Lines lines = ValueLines(g);
   for (int d = 0; d < g.head_dim; ++d) {
-    const int line = token / 2 * lines.lines_per_row + d / kTile;
+    const Place place = PlaceOf(lines, g.sealed_bits, token / 2 * lines.stride + d / kTile);
     const int at = d % kTile * 2 + token % 2;
-    out[d] = static_cast<float>(IntegerAt(lines, g.sealed_bits, from.values, line, at)) *
+    out[d] = static_cast<float>(IntegerAt(place, g.sealed_bits, from.values, at)) *
              from.value_scales[token];
   }
 }

@@ -95,32 +95,6 @@ class TileProduct {
   int64_t pair_ = 0;
 };
 
-// 2^x with a relative error below 3e-6; 0 of minus infinity. The polynomial is the one of degree 4
-// whose largest relative error on [0, 1] is the least.
-FOLIO_INLINE Reg PowerOfTwo(Reg x) {
-#if defined(__AVX512DQ__)
-  const Reg f = (Reg)_mm512_maskz_reduce_ps(0xffff, (__m512)x, _MM_FROUND_TO_NEG_INF);
-#else
-  const Reg lowest = SplatReg(-126.0f);
-  const Reg clamped = x < lowest ? lowest : x;
-  const BitReg whole = (BitReg) __builtin_convertvector(clamped + 127.0f, IntReg);
-  const Reg f = clamped - (__builtin_convertvector((IntReg)whole, Reg) - 127.0f);
-#endif
-  Reg p = SplatReg(0.0135341682f);
-  p = Fma(p, f, SplatReg(0.0520114602f));
-  p = Fma(p, f, SplatReg(0.241442757f));
-  p = Fma(p, f, SplatReg(0.693003834f));
-  p = Fma(p, f, SplatReg(1.00000259f));
-#if defined(__AVX512DQ__)
-  return (Reg)_mm512_maskz_scalef_ps(0xffff, (__m512)p, (__m512)x);
-#else
-  return x < lowest ? Reg{} : p * (Reg)(whole << 23);
-#endif
-}
-FOLIO_INLINE Vec PowerOfTwo(Vec x) {
-  return ForRegs<Vec>([&](int i) { return PowerOfTwo(x.r[i]); });
-}
-
 // Stores 32 weights in bf16; returns sum + what is stored.
 FOLIO_INLINE Vec StoreWeights(Vec first, Vec second, Vec sum, std::byte* out) {
   StoreBf16(out, first, second);
@@ -141,28 +115,9 @@ struct PageGroup {
 };
 static_assert(kMaxHeadDim <= kWeightStride);
 
-// The largest score of a row, in one of the lanes; hides the tokens outside [lo, hi).
-FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi) {
-  Vec max = Splat(-std::numeric_limits<float>::infinity());
-  if (lo <= 0 && hi >= page_tokens) {
-    for (int t = 0; t < page_tokens; t += kTileTokens) max = Max(max, Load(scores + t));
-    return max;
-  }
-  for (int t = 0; t < page_tokens; t += kTileTokens) {
-    const Vec s = MaskOutside(Load(scores + t), t, lo, hi);
-    Store(scores + t, s);
-    max = Max(max, s);
-  }
-  return max;
-}
-
 // Turns the scores of one row, below max, into weights; returns their sum, in parts.
 FOLIO_INLINE Vec WeighRow(const float* scores, int page_tokens, float max, std::byte* out) {
-  constexpr float kLog2E = 1.44269504f;
-  const Vec log2_max = Splat(max * -kLog2E);
-  const auto weight = [&](int token) {
-    return PowerOfTwo(Fma(Load(scores + token), kLog2E, log2_max));
-  };
+  const auto weight = [&](int token) { return WeightOf(Load(scores + token), max); };
   Vec sum = Zero();
   for (int t = 0; t < page_tokens; t += kTileNumbers, out += kTileBytes) {
     sum = StoreWeights(weight(t), t + 16 < page_tokens ? weight(t + 16) : Zero(), sum, out);
@@ -194,7 +149,7 @@ FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageG
     group->end = std::max(group->end, args.hi[row]);
   }
   const Vec old_max = Load(max);
-  const Vec new_max = Max(old_max, ReduceRows(lanes, [](Reg a, Reg b) { return a > b ? a : b; }));
+  const Vec new_max = Max(old_max, MaxOfRows<kTileRows>(lanes));
   const Vec factors = Exp(old_max - new_max);
   Store(group->factors, factors);
   Store(max, new_max);
@@ -205,7 +160,7 @@ FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageG
     }
     if (r % 2 == 1) between();
   }
-  Store(sums, Load(sums) * factors + ReduceRows(lanes, [](Reg a, Reg b) { return a + b; }));
+  Store(sums, Load(sums) * factors + SumsOfRows<kTileRows>(lanes));
   for (int r = 0; r < group->count; ++r) {
     float* const state = args.state[group->first + r];
     state[dim] = max[r];

@@ -21,6 +21,12 @@ constexpr int ColumnsFor(int rows) { return std::max(1, kSums / rows); }
 // set.
 constexpr int kWeightStride = kMaxPageTokens + kTileTokens;
 
+// e^(score - max) where weights are rounded to bf16 or 8 bits.
+FOLIO_INLINE Vec WeightOf(Vec score, float max) {
+  constexpr float kLog2E = 1.44269504f;
+  return PowerOfTwo(Fma(score, kLog2E, Splat(max * -kLog2E)));
+}
+
 // A cache of fp32 values: keys of a tile [dim][16], values [tokens][dim].
 struct F32Cache {
   static constexpr int kBytes = 4;
@@ -33,7 +39,7 @@ struct F32Cache {
   static FOLIO_INLINE Vec Add(Vec sum, Vec line, Operand x, int /*part*/) {
     return Fma(line, x, sum);
   }
-  static FOLIO_INLINE Vec Round(Vec x) { return x; }
+  static FOLIO_INLINE Vec Weight(Vec score, float max) { return Exp(score - Splat(max)); }
 };
 
 // A cache of bf16 pairs: keys of a tile [dim/2][16][2], values [tokens/2][dim][2].
@@ -47,7 +53,9 @@ struct Bf16Cache {
   static FOLIO_INLINE Vec Add(Vec sum, Line line, Operand x, int part) {
     return AddPairPart(sum, line, x, part);
   }
-  static FOLIO_INLINE Vec Round(Vec x) { return RoundToPairs(x); }
+  static FOLIO_INLINE Vec Weight(Vec score, float max) {
+    return RoundToPairs(WeightOf(score, max));
+  }
 };
 
 // The values of kRows rows as operands, a row every `stride` operands.
@@ -172,32 +180,32 @@ void AddBias(float* scores, int page_tokens, float offset, float slope) {
   }
 }
 
-// Hides the tokens outside [lo, hi) of one row; returns its new maximum.
-float MaskScores(float* scores, int page_tokens, int lo, int hi, float max) {
-  Vec page_max = Splat(max);
+// The largest score of a row, in one of the lanes; hides the tokens outside [lo, hi).
+FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi) {
+  Vec max = Splat(-std::numeric_limits<float>::infinity());
   if (lo <= 0 && hi >= page_tokens) {
-    for (int t = 0; t < page_tokens; t += kTileTokens) page_max = Max(page_max, Load(scores + t));
-    return HorizontalMax(page_max);
+    for (int t = 0; t < page_tokens; t += kTileTokens) max = Max(max, Load(scores + t));
+    return max;
   }
   for (int t = 0; t < page_tokens; t += kTileTokens) {
     const Vec s = MaskOutside(Load(scores + t), t, lo, hi);
     Store(scores + t, s);
-    page_max = Max(page_max, s);
+    max = Max(max, s);
   }
-  return HorizontalMax(page_max);
+  return max;
 }
 
 // Turns the masked scores of one row into weights, in place, as they will be multiplied; returns
-// their sum.
+// their sum, in parts.
 template <typename Cache>
-float Weigh(float* p, int page_tokens, float max) {
+FOLIO_INLINE Vec Weigh(float* p, int page_tokens, float max) {
   Vec sum = Zero();
   for (int t = 0; t < page_tokens; t += kTileTokens) {
-    const Vec weight = Cache::Round(Exp(Load(p + t) - Splat(max)));
+    const Vec weight = Cache::Weight(Load(p + t), max);
     Store(p + t, weight);
     sum = sum + weight;
   }
-  return HorizontalSum(sum);
+  return sum;
 }
 
 // What the scores of some rows of a page have changed in their running softmaxes.
@@ -208,31 +216,36 @@ struct PageFold {
   int end = 0;
 };
 
-// Turns the scores of up to 16 rows into weights, in place, and updates maxima and sums.
-template <typename Cache>
+// Turns the scores of kRows rows into weights, in place, and updates maxima and sums.
+template <typename Cache, int kRows>
 FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
-                                 int rows, float (*p)[kWeightStride]) {
+                                 float (*p)[kWeightStride]) {
   const int dim = args.dim;
-  alignas(64) float change[16] = {};
-  float max[16];
+  alignas(64) float max[16] = {};
+  alignas(64) float sums[16] = {};
+  alignas(64) float lanes[16][16];
   PageFold fold;
   fold.begin = page_tokens;
-  for (int r = 0; r < rows; ++r) {
-    const float old_max = args.state[first_row + r][dim];
+  for (int r = 0; r < kRows; ++r) {
+    const int row = first_row + r;
     if (args.score_cap > 0) CapScores(p[r], page_tokens, args.score_cap);
-    if (args.biased) {
-      AddBias(p[r], page_tokens, args.bias[first_row + r], args.bias_slope[first_row + r]);
-    }
-    max[r] = MaskScores(p[r], page_tokens, args.lo[first_row + r], args.hi[first_row + r], old_max);
-    change[r] = old_max - max[r];
-    fold.begin = std::min(fold.begin, args.lo[first_row + r]);
-    fold.end = std::max(fold.end, args.hi[first_row + r]);
+    if (args.biased) AddBias(p[r], page_tokens, args.bias[row], args.bias_slope[row]);
+    Store(lanes[r], MaxScores(p[r], page_tokens, args.lo[row], args.hi[row]));
+    max[r] = args.state[row][dim];
+    sums[r] = args.state[row][dim + 1];
+    fold.begin = std::min(fold.begin, args.lo[row]);
+    fold.end = std::max(fold.end, args.hi[row]);
   }
-  Store(fold.factors, Exp(Load(change)));
-  for (int r = 0; r < rows; ++r) {
-    float* state = args.state[first_row + r];
-    state[dim] = max[r];
-    state[dim + 1] = state[dim + 1] * fold.factors[r] + Weigh<Cache>(p[r], page_tokens, max[r]);
+  const Vec old_max = Load(max);
+  const Vec new_max = Max(old_max, MaxOfRows<kRows>(lanes));
+  const Vec factors = Exp(old_max - new_max);
+  Store(fold.factors, factors);
+  Store(max, new_max);
+  for (int r = 0; r < kRows; ++r) Store(lanes[r], Weigh<Cache>(p[r], page_tokens, max[r]));
+  Store(sums, Load(sums) * factors + SumsOfRows<kRows>(lanes));
+  for (int r = 0; r < kRows; ++r) {
+    args.state[first_row + r][dim] = max[r];
+    args.state[first_row + r][dim + 1] = sums[r];
   }
   return fold;
 }
@@ -245,7 +258,7 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   // Only the first rows of a page fetch what comes next.
   ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
                            page_tokens / kTileTokens, q, p[0], kWeightStride);
-  const PageFold fold = FoldScores<Cache>(page_tokens, args, first_row, kRows, p);
+  const PageFold fold = FoldScores<Cache, kRows>(page_tokens, args, first_row, p);
   const Operands<Cache, kRows> weights(p[0], kWeightStride, page_tokens);
   AddValues<Cache, kRows>(args, first_row == 0 ? args.next_v : args.v, first_row, 0, fold.begin,
                           fold.end, weights, fold.factors);

@@ -34,8 +34,18 @@ FOLIO_INLINE IntVec operator+(IntVec a, IntVec b) {
 FOLIO_INLINE IntVec operator*(IntVec a, int32_t b) {
   return ForRegs<IntVec>([&](int i) { return a.r[i] * b; });
 }
+FOLIO_INLINE IntVec Max(IntVec a, IntVec b) {
+  return ForRegs<IntVec>([&](int i) { return a.r[i] > b.r[i] ? a.r[i] : b.r[i]; });
+}
 FOLIO_INLINE Vec ToFloat(IntVec v) {
   return ForRegs<Vec>([&](int i) { return __builtin_convertvector(v.r[i], Reg); });
+}
+
+FOLIO_INLINE IntVec BitsOf(Vec v) {
+  return ForRegs<IntVec>([&](int i) { return (IntReg)v.r[i]; });
+}
+FOLIO_INLINE Vec FromBits(IntVec v) {
+  return ForRegs<Vec>([&](int i) { return (Reg)v.r[i]; });
 }
 
 // Products of unsigned bytes u with the bytes of x, of each 16-bit lane two added: below 2^15 for
@@ -71,11 +81,23 @@ FOLIO_INLINE IntReg DotBytes(IntReg sums, BitReg w, uint32_t x) {
   for (int i = 0; i < 4; ++i) sums += SignedByte(w, i) * static_cast<int8_t>(x >> (8 * i));
   return sums;
 }
+// Signed weights with inputs that are not negative.
+FOLIO_INLINE IntReg DotSigned(IntReg sums, BitReg w, uint32_t x) { return DotBytes(sums, w, x); }
 #endif
 
 #if defined(__AVX512VNNI__)
 FOLIO_INLINE IntReg DotBytes(IntReg sums, BitReg u, uint32_t x) {
   return (IntReg)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)u, SplatWord(x));
+}
+FOLIO_INLINE IntReg DotSigned(IntReg sums, BitReg w, uint32_t x) {
+  return (IntReg)_mm512_dpbusd_epi32((__m512i)sums, SplatWord(x), (__m512i)w);
+}
+#elif defined(__AVX2__)
+FOLIO_INLINE IntReg DotBytes(IntReg sums, BitReg u, uint32_t x) {
+  return sums + AddNeighbours(MultiplyBytes(u, SplatWord(x)));
+}
+FOLIO_INLINE IntReg DotSigned(IntReg sums, BitReg w, uint32_t x) {
+  return sums + AddNeighbours(MultiplyBytes((BitReg)SplatWord(x), (decltype(SplatWord(x)))w));
 }
 #endif
 
@@ -160,102 +182,18 @@ struct SignedQuads {
 };
 #endif
 
-// Sixteen pairs of integers of 16 bits, the first of each pair in the low bits of its lane.
-struct PairVec {
-  IntReg r[kRegs];
-};
-// Of the low and of the high halves of bytes, from 0 to 15.
-struct NibblePairs {
-  PairVec low;
-  PairVec high;
-};
-
-#if defined(__AVX512BW__)
-FOLIO_INLINE PairVec LoadBytePairs(const std::byte* p) {
-  return {{(IntReg)_mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))}};
-}
-FOLIO_INLINE NibblePairs LoadNibblePairs(const std::byte* p) {
-  const __m512i bytes =
-      _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  return {{{(IntReg)_mm512_and_si512(bytes, _mm512_set1_epi16(15))}},
-          {{(IntReg)_mm512_srli_epi16(bytes, 4)}}};
-}
-FOLIO_INLINE IntVec AddPairs(IntVec sums, PairVec line, uint32_t x) {
-#if defined(__AVX512VNNI__)
-  return {{(IntReg)_mm512_dpwssd_epi32((__m512i)sums.r[0], (__m512i)line.r[0], SplatWord(x))}};
-#else
-  return {{sums.r[0] + (IntReg)_mm512_madd_epi16((__m512i)line.r[0], SplatWord(x))}};
-#endif
-}
-#elif defined(__AVX2__)
-FOLIO_INLINE __m128i LoadHalf(const std::byte* p) {
-  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-}
-FOLIO_INLINE PairVec LoadBytePairs(const std::byte* p) {
-  return ForRegs<PairVec>(
-      [&](int i) { return (IntReg)_mm256_cvtepi8_epi16(LoadHalf(p + 16 * i)); });
-}
-FOLIO_INLINE NibblePairs LoadNibblePairs(const std::byte* p) {
-  NibblePairs pairs;
-#pragma GCC unroll 4
-  for (int i = 0; i < kRegs; ++i) {
-    const __m256i bytes = _mm256_cvtepu8_epi16(LoadHalf(p + 16 * i));
-    pairs.low.r[i] = (IntReg)_mm256_and_si256(bytes, _mm256_set1_epi16(15));
-    pairs.high.r[i] = (IntReg)_mm256_srli_epi16(bytes, 4);
-  }
-  return pairs;
-}
-FOLIO_INLINE IntVec AddPairs(IntVec sums, PairVec line, uint32_t x) {
-  return ForRegs<IntVec>([&](int i) {
-    return sums.r[i] + (IntReg)_mm256_madd_epi16((__m256i)line.r[i], SplatWord(x));
-  });
-}
-#else
-using HalfReg = uint16_t __attribute__((vector_size(kRegBytes / 2)));
-FOLIO_INLINE PairVec LoadBytePairs(const std::byte* p) {
-  return ForRegs<PairVec>([&](int i) {
-    const BitReg v = __builtin_convertvector(LoadReg<HalfReg>(p + i * 2 * kLanes), BitReg);
-    const IntReg first = SignedByte(v, 0);
-    return (first & 0xffff) | SignedByte(v, 1) << 16;
-  });
-}
-FOLIO_INLINE NibblePairs LoadNibblePairs(const std::byte* p) {
-  NibblePairs pairs;
-#pragma GCC unroll 4
-  for (int i = 0; i < kRegs; ++i) {
-    const BitReg v = __builtin_convertvector(LoadReg<HalfReg>(p + i * 2 * kLanes), BitReg);
-    pairs.low.r[i] = (IntReg)((v & 15u) | (v & 0xf00u) << 8);
-    pairs.high.r[i] = (IntReg)((v >> 4 & 15u) | (v & 0xf000u) << 4);
-  }
-  return pairs;
-}
-FOLIO_INLINE IntVec AddPairs(IntVec sums, PairVec line, uint32_t x) {
-  const int32_t first = static_cast<int16_t>(x);
-  const int32_t second = static_cast<int16_t>(x >> 16);
-  return ForRegs<IntVec>([&](int i) {
-    return sums.r[i] + (line.r[i] << 16 >> 16) * first + (line.r[i] >> 16) * second;
-  });
-}
-#endif
-
-// Integers in [-128, 127] as bytes, four in a word.
-struct ByteQuads {
-  uint32_t words[4];
-};
-FOLIO_INLINE ByteQuads ToBytes(IntVec v) {
-  ByteQuads quads;
+// Integers in [-128, 127] as bytes, four in a word. out [4]
+FOLIO_INLINE void StoreBytes(IntVec v, uint32_t* out) {
 #if defined(__AVX512F__)
-  _mm512_mask_cvtepi32_storeu_epi8(quads.words, 0xffff, (__m512i)v.r[0]);
+  _mm512_mask_cvtepi32_storeu_epi8(out, 0xffff, (__m512i)v.r[0]);
 #else
   int32_t integers[16];
   std::memcpy(integers, &v, sizeof(integers));
   for (int quad = 0; quad < 4; ++quad) {
     const int32_t* q = integers + 4 * quad;
-    quads.words[quad] =
-        (q[0] & 0xffu) | (q[1] & 0xffu) << 8 | (q[2] & 0xffu) << 16 | (q[3] & 0xffu) << 24;
+    out[quad] = (q[0] & 0xffu) | (q[1] & 0xffu) << 8 | (q[2] & 0xffu) << 16 | (q[3] & 0xffu) << 24;
   }
 #endif
-  return quads;
 }
 
 FOLIO_INLINE int32_t SumOfLanes(IntVec v) {
@@ -266,32 +204,13 @@ FOLIO_INLINE int32_t SumOfLanes(IntVec v) {
   return sum;
 }
 
-FOLIO_INLINE int32_t SumOfPairs(const uint32_t* pairs, int count) {
-  int32_t sum = 0;
-  for (int i = 0; i < count; ++i) {
-    sum += static_cast<int16_t>(pairs[i]) + static_cast<int16_t>(pairs[i] >> 16);
-  }
-  return sum;
-}
-
-// Rounds to nearest, ties to even; the integers fit into 16 bits. out [8] pairs.
-FOLIO_INLINE void StoreRounded16(uint32_t* out, Vec v) {
-#if defined(__AVX2__) && !defined(__AVX512F__)
-  const __m256i packed =
-      _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)v.r[0]), _mm256_cvtps_epi32((__m256)v.r[1]));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm256_permute4x64_epi64(packed, 0xd8));
-#else
-  using Shorts = int16_t __attribute__((vector_size(kRegBytes / 2)));
-  auto* const to = reinterpret_cast<std::byte*>(out);
-#pragma GCC unroll 4
-  for (int i = 0; i < kRegs; ++i) {
+// To nearest, ties to even, of what fits into 22 bits.
+FOLIO_INLINE IntVec Rounded(Vec v) {
+  return ForRegs<IntVec>([&](int i) {
     // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
     const Reg shifted = v.r[i] + SplatReg(12582912.0f);
-    const IntReg lanes = (IntReg)((BitReg)shifted - 0x4b400000u);
-    const Shorts shorts = __builtin_convertvector(lanes, Shorts);
-    std::memcpy(to + i * sizeof(shorts), &shorts, sizeof(shorts));
-  }
-#endif
+    return (IntReg)((BitReg)shifted - 0x4b400000u);
+  });
 }
 
 }  // namespace

@@ -193,18 +193,13 @@ void QuantiseGroup(const float* values, int group, const PackedGroup& out) {
   }
   const float most = HorizontalMax(magnitudes);
   const float inverse = most > 1e-30f ? 127.0f / most : 0.0f;
-  // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
-  const Vec rounding = Splat(12582912.0f);
   IntVec sums = SplatInt(0);
   for (int i = 0; i < group; i += 16) {
-    const Vec shifted = Load(values + i) * Splat(inverse) + rounding;
-    const IntVec integers =
-        ForRegs<IntVec>([&](int reg) { return (IntReg)((BitReg)shifted.r[reg] - 0x4b400000u); });
+    const IntVec integers = Rounded(Load(values + i) * Splat(inverse));
     sums = sums + integers;
-    const ByteQuads quads = ToBytes(integers);
-    for (int quad = 0; quad < 4; ++quad) {
-      out.quads[(i / 4 + quad) * out.stride] = quads.words[quad];
-    }
+    uint32_t quads[4];
+    StoreBytes(integers, quads);
+    for (int quad = 0; quad < 4; ++quad) out.quads[(i / 4 + quad) * out.stride] = quads[quad];
   }
   *out.scale = std::bit_cast<uint32_t>(most / 127.0f);
   *out.sum = static_cast<uint32_t>(SumOfLanes(sums));

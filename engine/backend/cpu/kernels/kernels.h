@@ -119,8 +119,8 @@ struct Kernels {
 
   void (*attend_page)(DType dtype, int page_tokens, const AttendPageArgs& args) = nullptr;
   // The same of a page whose numbers have `bits`. With q' = q * k_scales and p' = the weights of
-  // the softmax * v_scales, both rounded to integers of 16 bits, the largest magnitude of each row
-  // being 32767, all sums of products are exact.
+  // the softmax * v_scales, both rounded to integers of 8 bits, the largest magnitude of each row
+  // being 127, all sums of products are exact.
   void (*attend_sealed_page)(int bits, int page_tokens, const AttendPageArgs& args) = nullptr;
   // Scores of up to kScoreRows queries against 16 chunk summaries, in fp32 whatever those are;
   // between begin_scores and end_scores of the same thread, which calls no other kernel meanwhile.

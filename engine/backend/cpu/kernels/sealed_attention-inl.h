@@ -1,9 +1,10 @@
 // Attention of a few queries over a page of integers (kv_types.h). Scales of keys go to the query,
-// those of values to the weights of the softmax; what is multiplied are integers of 16 bits with
+// those of values to the weights of the softmax; what is multiplied are integers of 8 bits with
 // those of the cache, whose sums are exact.
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "engine/backend/cpu/kernels/attention-inl.h"
 #include "engine/backend/cpu/kernels/int_vec-inl.h"
@@ -11,66 +12,152 @@
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
-// Bytes of a line of 8 bits, or of two lines of 4: sixteen pairs of numbers.
-constexpr int kLineBytes = 32;
-constexpr int kNibbleBias = 8;
+constexpr int kLineBytes = 64;
 
-// What kRows rows of numbers are multiplied with the cache as: pairs of integers of 16 bits.
-template <int kBits, int kRows, int kMost>
-struct PairRows {
-  alignas(64) uint32_t pairs[kRows][kMost / 2];
-  float scales[kRows];    // undo the rounding
-  int32_t biases[kRows];  // what a sum over all pairs has too much of, negated
+// A line of a sealed page: sixteen quads of numbers, of 4 bits two such. kBias was added to each
+// number. They meet inputs in [-127, 127], or [0, 127] if kPositive.
+template <int kBits, bool kPositive>
+struct SealedLine {
+  static constexpr int kQuads = 1;
+  static constexpr int kBias = SignedQuads::kBias;
 
-  // pairs = x [n] * factors [n], the largest being 32767.
-  FOLIO_INLINE void Set(int row, const float* x, const float* factors, int n) {
-    alignas(64) float scaled[kMost];
-    Vec magnitudes = Zero();
-    Vec poison = Zero();  // not a number where one of x * factors is not finite
-    for (int i = 0; i < n; i += 16) {
-      const Vec v = Load(x + i) * Load(factors + i);
-      Store(scaled + i, v);
-      magnitudes = Max(magnitudes, Abs(v));
-      poison = poison + v * Zero();
-    }
-    const float most = HorizontalMax(magnitudes);
-    const Vec inverse = Splat(most > 1e-30f ? 32767.0f / most : 0.0f);
-    for (int i = 0; i < n; i += 16) StoreRounded16(&pairs[row][i / 2], Load(scaled + i) * inverse);
-    scales[row] = most / 32767.0f + HorizontalSum(poison);
-    biases[row] = kBits == 4 ? -kNibbleBias * SumOfPairs(pairs[row], n / 2) : 0;
+  FOLIO_INLINE explicit SealedLine(const std::byte* line) : quads(LoadBits(line)) {}
+  FOLIO_INLINE IntVec Add(IntVec sums, int /*quad*/, uint32_t x) const {
+    return ForRegs<IntVec>([&](int i) { return quads.Add(sums.r[i], i, x); });
   }
+
+  SignedQuads quads;
 };
 
-// Adds the products of lines [begin, end) and of the pairs of kRows rows, for kColumns columns. Of
-// 4 bits begin and end are even: the bytes of two lines are the same, `stride` from one to the
-// next.
-template <int kBits, int kRows, int kColumns, int kMost>
-FOLIO_INLINE void SumLines(const std::byte* data, const std::byte* next, int64_t stride,
-                           int64_t column_bytes, int begin, int end,
-                           const PairRows<kBits, kRows, kMost>& x,
+template <>
+struct SealedLine<8, true> {
+  static constexpr int kQuads = 1;
+  static constexpr int kBias = 0;
+
+  FOLIO_INLINE explicit SealedLine(const std::byte* line) : bytes(LoadBits(line)) {}
+  FOLIO_INLINE IntVec Add(IntVec sums, int /*quad*/, uint32_t x) const {
+    return ForRegs<IntVec>([&](int i) { return DotSigned(sums.r[i], bytes.r[i], x); });
+  }
+
+  BitVec bytes;
+};
+
+template <bool kPositive>
+struct SealedLine<4, kPositive> {
+  static constexpr int kQuads = 2;
+  static constexpr int kBias = 8;
+
+  FOLIO_INLINE explicit SealedLine(const std::byte* line) {
+    const BitVec both = LoadBits(line);
+#pragma GCC unroll 2
+    for (int quad = 0; quad < 2; ++quad) {
+      quads[quad] = ForRegs<BitVec>([&](int i) { return (both.r[i] >> (4 * quad)) & 0x0f0f0f0fu; });
+    }
+  }
+  FOLIO_INLINE IntVec Add(IntVec sums, int quad, uint32_t x) const {
+    return ForRegs<IntVec>([&](int i) { return DotBytes(sums.r[i], quads[quad].r[i], x); });
+  }
+
+  BitVec quads[2];
+};
+
+// The weights of a softmax, before the scales of the values.
+struct SealedCache {
+  static FOLIO_INLINE Vec Weight(Vec score, float max) { return WeightOf(score, max); }
+};
+
+// Fetches the slice that comes next, its lines evenly while this one is attended to: few can be on
+// their way at a time.
+class SliceFetch {
+ public:
+  // The scales, which are read first, are fetched at once. `slice` may be null.
+  FOLIO_INLINE SliceFetch(const std::byte* slice, int64_t integer_bytes, int64_t scale_bytes)
+      : at_(slice), end_(slice == nullptr ? nullptr : slice + integer_bytes) {
+    if (slice == nullptr) return;
+    for (int64_t i = 0; i < scale_bytes; i += 64) Fetch(end_ + i);
+  }
+  FOLIO_INLINE void Next() {
+    if (at_ == end_) return;
+    Fetch(at_);
+    at_ += 64;
+  }
+  FOLIO_INLINE void Rest() {
+    while (at_ != end_) Next();
+  }
+
+ private:
+  const std::byte* at_;
+  const std::byte* const end_;
+};
+
+// What kRows rows of numbers are multiplied with lines as: quads of integers of 8 bits.
+template <typename Line, int kRows, int kMost>
+struct QuadRows {
+  alignas(64) uint32_t quads[kRows][kMost / 4];
+  alignas(64) float scales[16];    // per row: undo the rounding
+  alignas(64) int32_t biases[16];  // per row: what a sum over all quads has too much of, negated
+
+  // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127.
+  FOLIO_INLINE void Set(const float* x, int64_t row_floats, const float* factors, int n,
+                        SliceFetch* fetch) {
+    alignas(64) float lanes[16][16];
+    for (int r = 0; r < kRows; ++r) {
+      // Magnitudes are in the order of their bits, and what is not finite above all others.
+      IntVec most = SplatInt(0);
+      for (int i = 0; i < n; i += 16) {
+        most = Max(most, BitsOf(Abs(Load(x + r * row_floats + i) * Load(factors + i))));
+      }
+      Store(lanes[r], FromBits(most));
+    }
+    const Vec most = ReduceRows<kRows>(
+        lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a > (IntReg)b ? (IntReg)a : (IntReg)b); });
+    alignas(64) float inverses[16];
+    Store(inverses, Splat(127.0f) / Max(most, Splat(1e-30f)));
+    Store(scales, most / Splat(127.0f));
+    for (int r = 0; r < kRows; ++r) {
+      const Vec inverse = Splat(inverses[r]);
+      IntVec sums = SplatInt(0);
+      for (int i = 0; i < n; i += 16) {
+        const IntVec integers = Rounded(Load(x + r * row_floats + i) * Load(factors + i) * inverse);
+        StoreBytes(integers, &quads[r][i / 4]);
+        fetch->Next();
+        sums = sums + integers;
+      }
+      Store(lanes[r], FromBits(sums));
+    }
+    if constexpr (Line::kBias != 0) {
+      const Vec sums =
+          ReduceRows<kRows>(lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a + (IntReg)b); });
+      const IntVec negated = BitsOf(sums) * -Line::kBias;
+      std::memcpy(biases, &negated, sizeof(biases));
+    }
+  }
+  FOLIO_INLINE IntVec Begin(int row) const { return SplatInt(Line::kBias == 0 ? 0 : biases[row]); }
+};
+
+// Adds the products of quads [begin, end) of numbers, whole lines, and of kRows rows, for kColumns
+// columns of lines that are `stride` bytes from one to the next.
+template <typename Line, int kRows, int kColumns, int kMost>
+FOLIO_INLINE void SumLines(const std::byte* data, int64_t stride, int64_t column_bytes, int begin,
+                           int end, const QuadRows<Line, kRows, kMost>& x, SliceFetch* fetch,
                            IntVec (&sums)[kColumns][kRows]) {
 #pragma GCC unroll 8
   for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sums[c][r] = SplatInt(x.biases[r]);
+    for (int r = 0; r < kRows; ++r) sums[c][r] = x.Begin(r);
   }
-  constexpr int kLines = 8 / kBits;
-#pragma GCC unroll 2
-  for (int s = begin; s < end; s += kLines) {
+  constexpr int kQuads = Line::kQuads;
+  for (int s = begin; s < end; s += kQuads) {
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
-      const int64_t at = s / kLines * stride + c * column_bytes;
-      Fetch(next + at);
-      if constexpr (kBits == 8) {
-        const PairVec line = LoadBytePairs(data + at);
-#pragma GCC unroll 8
-        for (int r = 0; r < kRows; ++r) sums[c][r] = AddPairs(sums[c][r], line, x.pairs[r][s]);
-      } else {
-        const NibblePairs lines = LoadNibblePairs(data + at);
+      // Many rows have the rest fetched as they are rounded.
+      if (kRows < 4 || c % 2 == 0) fetch->Next();
+      const Line line(data + s / kQuads * stride + c * column_bytes);
+#pragma GCC unroll 2
+      for (int quad = 0; quad < kQuads; ++quad) {
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
-          sums[c][r] = AddPairs(sums[c][r], lines.low, x.pairs[r][s]);
-          sums[c][r] = AddPairs(sums[c][r], lines.high, x.pairs[r][s + 1]);
+          sums[c][r] = line.Add(sums[c][r], quad, x.quads[r][s + quad]);
         }
       }
     }
@@ -78,18 +165,18 @@ FOLIO_INLINE void SumLines(const std::byte* data, const std::byte* next, int64_t
 }
 
 template <int kBits, int kRows>
-using QueryPairs = PairRows<kBits, kRows, kMaxHeadDim>;
+using QueryQuads = QuadRows<SealedLine<kBits, false>, kRows, kMaxHeadDim>;
 template <int kBits, int kRows>
-using WeightPairs = PairRows<kBits, kRows, kMaxPageTokens>;
+using WeightQuads = QuadRows<SealedLine<kBits, true>, kRows, kMaxPageTokens>;
 
 template <int kBits, int kRows, int kColumns = ColumnsFor(kRows)>
-FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, const std::byte* next, int dim, int tile,
-                                    int num_tiles, const QueryPairs<kBits, kRows>& q, float* out) {
+FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, int dim, int tile, int num_tiles,
+                                    const QueryQuads<kBits, kRows>& q, SliceFetch* fetch,
+                                    float* out) {
   const int64_t tile_bytes = int64_t{kTileTokens} * dim * kBits / 8;
   for (; tile + kColumns <= num_tiles; tile += kColumns) {
     IntVec sums[kColumns][kRows];
-    SumLines(k + tile * tile_bytes, next + tile * tile_bytes, kLineBytes, tile_bytes, 0, dim / 2, q,
-             sums);
+    SumLines(k + tile * tile_bytes, kLineBytes, tile_bytes, 0, dim / 4, q, fetch, sums);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
@@ -100,20 +187,20 @@ FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, const std::byte* next, i
     }
   }
   if constexpr (kColumns > 1) {
-    ScoreIntegerTiles<kBits, kRows, kColumns / 2>(k, next, dim, tile, num_tiles, q, out);
+    ScoreIntegerTiles<kBits, kRows, kColumns / 2>(k, dim, tile, num_tiles, q, fetch, out);
   }
 }
 
-// Adds the weighted values of lines [begin, end), two tokens each, to the states of the rows.
+// Adds the weighted values of quads of tokens [begin, end), whole lines, to the states of the rows.
 template <int kBits, int kRows, int kColumns = ColumnsFor(kRows)>
-FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, const std::byte* next_v,
-                                   int first_row, int d, int begin, int end,
-                                   const WeightPairs<kBits, kRows>& weights, const float* factors) {
+FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, int first_row, int d, int begin,
+                                   int end, const WeightQuads<kBits, kRows>& weights,
+                                   const float* factors, SliceFetch* fetch) {
   const int dim = args.dim;
   for (; d + kColumns * 16 <= dim; d += kColumns * 16) {
     IntVec sums[kColumns][kRows];
-    SumLines(args.v + int64_t{d} * 2, next_v + int64_t{d} * 2, int64_t{dim} * 2, kLineBytes, begin,
-             end, weights, sums);
+    SumLines(args.v + int64_t{d} * 4, int64_t{dim} * 4, kLineBytes, begin, end, weights, fetch,
+             sums);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
@@ -124,25 +211,30 @@ FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, const std::byte* 
     }
   }
   if constexpr (kColumns > 1) {
-    AddIntegerValues<kBits, kRows, kColumns / 2>(args, next_v, first_row, d, begin, end, weights,
-                                                 factors);
+    AddIntegerValues<kBits, kRows, kColumns / 2>(args, first_row, d, begin, end, weights, factors,
+                                                 fetch);
   }
 }
 
 template <int kBits, int kRows>
 void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
-  QueryPairs<kBits, kRows> q;
+  const int64_t integer_bytes = int64_t{page_tokens} * dim * 2 * kBits / 8;
+  const int64_t scale_bytes = (dim + page_tokens) * int64_t{sizeof(float)};
+  // Only the first rows of a page fetch what comes next.
+  const bool fetches = first_row == 0 && args.next_k != args.k;
+  SliceFetch fetch(fetches ? args.next_k : nullptr, integer_bytes, scale_bytes);
+  QueryQuads<kBits, kRows> q;
   alignas(64) float p[kRows][kWeightStride];
-  for (int r = 0; r < kRows; ++r) q.Set(r, args.q + (first_row + r) * dim, args.k_scales, dim);
-  ScoreIntegerTiles<kBits, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
-                                  page_tokens / kTileTokens, q, p[0]);
-  const PageFold fold = FoldScores<F32Cache>(page_tokens, args, first_row, kRows, p);
-  WeightPairs<kBits, kRows> weights;
-  for (int r = 0; r < kRows; ++r) weights.Set(r, p[r], args.v_scales, page_tokens);
+  q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetch);
+  ScoreIntegerTiles<kBits, kRows>(args.k, dim, 0, page_tokens / kTileTokens, q, &fetch, p[0]);
+  const PageFold fold = FoldScores<SealedCache, kRows>(page_tokens, args, first_row, p);
+  WeightQuads<kBits, kRows> weights;
+  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, &fetch);
   // What lies outside of the tokens that a row sees has no weight.
-  AddIntegerValues<kBits, kRows>(args, first_row == 0 ? args.next_v : args.v, first_row, 0,
-                                 fold.begin / 4 * 2, (fold.end + 3) / 4 * 2, weights, fold.factors);
+  AddIntegerValues<kBits, kRows>(args, first_row, 0, fold.begin / 8 * 2, (fold.end + 7) / 8 * 2,
+                                 weights, fold.factors, &fetch);
+  fetch.Rest();
 }
 
 template <int kBits, int kRows = kMaxRows>

@@ -281,27 +281,39 @@ FOLIO_INLINE std::pair<Reg, Reg> SplitLanes(Reg a, Reg b, std::integer_sequence<
   return {__builtin_shufflevector(a, b, (kLane & kBit ? kLane + kLanes : kLane)...),
           __builtin_shufflevector(a, b, (kLane & kBit ? kLane - kBit + kLanes : kLane + kBit)...)};
 }
-template <int kBit, typename Op>
+template <int kRows, int kRow, int kBit, typename Op>
 FOLIO_INLINE Reg ReduceFrom(const float (*rows)[16], Op op) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
   if constexpr (kBit == kLanes) {
-    return LoadReg<Reg>(rows[0]);
+    return LoadReg<Reg>(rows[kRow]);
+  } else if constexpr (kRow + kBit >= kRows) {
+    const Reg only = ReduceFrom<kRows, kRow, 2 * kBit>(rows, op);
+    return op(only, SwapLanes<kBit>(only, kAll));
   } else {
     const auto [own, other] =
-        SplitLanes<kBit>(ReduceFrom<2 * kBit>(rows, op), ReduceFrom<2 * kBit>(rows + kBit, op),
-                         std::make_integer_sequence<int, kLanes>());
+        SplitLanes<kBit>(ReduceFrom<kRows, kRow, 2 * kBit>(rows, op),
+                         ReduceFrom<kRows, kRow + kBit, 2 * kBit>(rows, op), kAll);
     return op(own, other);
   }
 }
-// Lane r: op over row r of 16, in another order than Reduce.
-template <typename Op>
+// Lane r: op over row r of kRows, in the order of Reduce. `op` is commutative.
+template <int kRows, typename Op>
 FOLIO_INLINE Vec ReduceRows(const float (&rows)[16][16], Op op) {
   if constexpr (kRegs == 1) {
-    return {{ReduceFrom<1>(rows, op)}};
+    return {{ReduceFrom<kRows, 0, 1>(rows, op)}};
   } else {
-    float out[16];
-    for (int r = 0; r < 16; ++r) out[r] = Reduce(Load(rows[r]), op);
+    float out[16] = {};
+    for (int r = 0; r < kRows; ++r) out[r] = Reduce(Load(rows[r]), op);
     return Load(out);
   }
+}
+template <int kRows>
+FOLIO_INLINE Vec MaxOfRows(const float (&rows)[16][16]) {
+  return ReduceRows<kRows>(rows, [](Reg a, Reg b) { return a > b ? a : b; });
+}
+template <int kRows>
+FOLIO_INLINE Vec SumsOfRows(const float (&rows)[16][16]) {
+  return ReduceRows<kRows>(rows, [](Reg a, Reg b) { return a + b; });
 }
 
 template <int... kLane>
@@ -379,6 +391,32 @@ FOLIO_INLINE Vec Exp(Vec x) {
   return ForRegs<Vec>([&](int i) { return ExpReg(x.r[i]); });
 }
 FOLIO_INLINE float Exp(float x) { return ExpReg(SplatReg(x))[0]; }
+
+// 2^x with a relative error below 3e-6; 0 of minus infinity. The polynomial is the one of degree 4
+// whose largest relative error on [0, 1] is the least.
+FOLIO_INLINE Reg PowerOfTwo(Reg x) {
+#if defined(__AVX512DQ__)
+  const Reg f = (Reg)_mm512_maskz_reduce_ps(0xffff, (__m512)x, _MM_FROUND_TO_NEG_INF);
+#else
+  const Reg lowest = SplatReg(-126.0f);
+  const Reg clamped = x < lowest ? lowest : x;
+  const BitReg whole = (BitReg) __builtin_convertvector(clamped + 127.0f, IntReg);
+  const Reg f = clamped - (__builtin_convertvector((IntReg)whole, Reg) - 127.0f);
+#endif
+  Reg p = SplatReg(0.0135341682f);
+  p = Fma(p, f, SplatReg(0.0520114602f));
+  p = Fma(p, f, SplatReg(0.241442757f));
+  p = Fma(p, f, SplatReg(0.693003834f));
+  p = Fma(p, f, SplatReg(1.00000259f));
+#if defined(__AVX512DQ__)
+  return (Reg)_mm512_maskz_scalef_ps(0xffff, (__m512)p, (__m512)x);
+#else
+  return x < lowest ? Reg{} : p * (Reg)(whole << 23);
+#endif
+}
+FOLIO_INLINE Vec PowerOfTwo(Vec x) {
+  return ForRegs<Vec>([&](int i) { return PowerOfTwo(x.r[i]); });
+}
 
 }  // namespace
 }  // namespace folio::cpu::FOLIO_KERNEL_NAMESPACE
