@@ -123,11 +123,9 @@ FOLIO_INLINE void AddScaledRows(const int32_t (&dots)[kTileRows][16], Vec of_out
                                 const uint32_t* x_scales, int rows, float* sums) {
 #pragma GCC unroll 8
   for (int r = 0; r < rows; ++r) {
-    const auto integers =
-        ForRegs<IntVec>([&](int i) { return LoadReg<IntReg>(dots[r] + i * kLanes); });
     const Vec scale = of_outputs * Splat(std::bit_cast<float>(x_scales[r]));
     float* const sum = sums + r * kPanel;
-    Store(sum, Fma(ToFloat(integers), scale, Load(sum)));
+    Store(sum, Fma(ToFloat(LoadInts(dots[r])), scale, Load(sum)));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "engine/backend/cpu/kernels/amx_attention-inl.h"
 #include "engine/backend/cpu/kernels/amx_matmul-inl.h"
 #include "engine/backend/cpu/kernels/amx_scores-inl.h"
+#include "engine/backend/cpu/kernels/amx_sealed_attention-inl.h"
 #include "engine/backend/cpu/kernels/amx_tiles.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 
@@ -36,6 +37,7 @@ void UseMatrixUnit(Kernels* kernels) {
   kernels->matmul = MultiplyTiles<Tiles>;
   kernels->matmul_scratch_bytes = ScratchForTiles;
   kernels->attend_page = AttendPageTiles<Tiles>;
+  kernels->attend_sealed_page = AttendSealedTiles<Tiles>;
   kernels->score_chunks = ScoreChunkTiles<Tiles>;
   kernels->score_page = ScorePageTiles<Tiles>;
   kernels->begin_scores = BeginScores<Tiles>;

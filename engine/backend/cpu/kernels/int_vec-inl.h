@@ -28,6 +28,9 @@ struct IntVec {
 FOLIO_INLINE IntVec SplatInt(int32_t x) {
   return ForRegs<IntVec>([&](int) { return x - IntReg{}; });
 }
+FOLIO_INLINE IntVec LoadInts(const int32_t* p) {
+  return ForRegs<IntVec>([&](int i) { return LoadReg<IntReg>(p + i * kLanes); });
+}
 FOLIO_INLINE IntVec operator+(IntVec a, IntVec b) {
   return ForRegs<IntVec>([&](int i) { return a.r[i] + b.r[i]; });
 }

@@ -90,6 +90,14 @@ class SliceFetch {
   const std::byte* const end_;
 };
 
+// Only the first rows of a page fetch what comes next.
+FOLIO_INLINE SliceFetch FetchOfNext(int bits, int page_tokens, const AttendPageArgs& args,
+                                    int first_row) {
+  const bool fetches = first_row == 0 && args.next_k != args.k;
+  return {fetches ? args.next_k : nullptr, int64_t{page_tokens} * args.dim * 2 * bits / 8,
+          (args.dim + page_tokens) * int64_t{sizeof(float)}};
+}
+
 // What kRows rows of numbers are multiplied with lines as: quads of integers of 8 bits.
 template <typename Line, int kRows, int kMost>
 struct QuadRows {
@@ -219,11 +227,7 @@ FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, int first_row, in
 template <int kBits, int kRows>
 void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
-  const int64_t integer_bytes = int64_t{page_tokens} * dim * 2 * kBits / 8;
-  const int64_t scale_bytes = (dim + page_tokens) * int64_t{sizeof(float)};
-  // Only the first rows of a page fetch what comes next.
-  const bool fetches = first_row == 0 && args.next_k != args.k;
-  SliceFetch fetch(fetches ? args.next_k : nullptr, integer_bytes, scale_bytes);
+  SliceFetch fetch = FetchOfNext(kBits, page_tokens, args, first_row);
   QueryQuads<kBits, kRows> q;
   alignas(64) float p[kRows][kWeightStride];
   q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetch);
