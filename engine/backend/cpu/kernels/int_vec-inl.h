@@ -11,11 +11,11 @@ namespace {
 // Rows that stay in registers, and those of them for which a pass over a weight panel can take all
 // 32 outputs.
 #if defined(__AVX512F__)
-constexpr int kIntegerRows = 12;
-constexpr int kWideIntegerRows = 4;
+constexpr int kIntegerRows = 8;
+constexpr int kWideIntegerRows = 8;
 #elif defined(__AVX2__)
 constexpr int kIntegerRows = 4;
-constexpr int kWideIntegerRows = 1;
+constexpr int kWideIntegerRows = 2;
 #else
 constexpr int kIntegerRows = 2;
 constexpr int kWideIntegerRows = 0;

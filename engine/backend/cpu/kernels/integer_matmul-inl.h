@@ -22,17 +22,23 @@ namespace {
 constexpr int kSpan = 32;
 constexpr int kQuadBytes = kPanel * 4;
 
+// Both lines of a quad of inputs, also where a pass over the panel takes the first alone: the pass
+// over the others finds them in the cache.
+FOLIO_INLINE void FetchLines(const std::byte* w) {
+  FetchAhead(w);
+  FetchAhead(w + 64);
+}
+
 struct Int8Panels {
   static constexpr int kBias = SignedQuads::kBias;
   static constexpr int kSpanBytes = kSpan * kPanel;
 
   template <int kRows, int kVecs>
-  static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x,
+  static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x, bool fetches,
                                    IntVec (&dots)[kRows][kVecs]) {
 #pragma GCC unroll 1
     for (int quad = 0; quad < kSpan / 4; ++quad) {
-      FetchAhead(w);
-      if constexpr (kVecs == 2) FetchAhead(w + 64);
+      if (fetches) FetchLines(w);
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
         const SignedQuads quads(LoadBits(w + v * 64));
@@ -52,7 +58,7 @@ struct Int4Panels {
   static constexpr int kSpanBytes = kSpan * kPanel / 2;
 
   template <int kRows, int kVecs>
-  static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x,
+  static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x, bool fetches,
                                    IntVec (&dots)[kRows][kVecs]) {
     NibbleSums sums[kRows][kVecs];
 #pragma GCC unroll 16
@@ -62,8 +68,7 @@ struct Int4Panels {
     }
 #pragma GCC unroll 1
     for (int step = 0; step < kSpan / 8; ++step) {
-      FetchAhead(w);
-      if constexpr (kVecs == 2) FetchAhead(w + 64);
+      if (fetches) FetchLines(w);
         // All rows meet one half before the other is there: registers hold no more beside the sums.
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
@@ -114,12 +119,12 @@ FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_
   }
   int first = 0;
   do {
-    Panels::template AddSpan<kRows, kVecs>(w + vec * 64, x, dots);
+    Panels::template AddSpan<kRows, kVecs>(w + vec * 64, x, vec == 0, dots);
     w += Panels::kSpanBytes;
     x += kSpan / 4 * kRows;
     first += kSpan;
   } while (first < group);
-  FetchAhead(w);
+  if (vec == 0) FetchAhead(w);
 #pragma GCC unroll 2
   for (int v = 0; v < kVecs; ++v) {
     const Vec scales = LoadScales(w, vec + v);
