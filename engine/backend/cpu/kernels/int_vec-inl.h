@@ -207,12 +207,12 @@ FOLIO_INLINE int32_t SumOfLanes(IntVec v) {
   return sum;
 }
 
-// To nearest, ties to even, of what fits into 22 bits.
+// To nearest, ties to even, of what fits into 8 bits; of anything else some integer that does.
 FOLIO_INLINE IntVec Rounded(Vec v) {
   return ForRegs<IntVec>([&](int i) {
     // Adding 1.5 * 2^23 rounds to an integer, which is then in the low bits.
     const Reg shifted = v.r[i] + SplatReg(12582912.0f);
-    return (IntReg)((BitReg)shifted - 0x4b400000u);
+    return (IntReg)((BitReg)shifted << 24) >> 24;
   });
 }
 
