@@ -105,10 +105,7 @@ FOLIO_INLINE Vec StoreWeights(Vec first, Vec second, Vec sum, std::byte* out) {
 struct PageGroup {
   int first = 0;
   int count = 0;
-  // Tokens that any of the rows sees.
-  int begin = 0;
-  int end = 0;
-  alignas(64) float factors[kTileRows];  // for what was added before
+  PageFold fold;
   alignas(64) std::byte weights[TilesOf(kMaxPageTokens) * kTileBytes];
   // Scores of tokens, then weighted values of dimensions.
   alignas(64) float numbers[kTileRows][kWeightStride];
@@ -130,49 +127,21 @@ FOLIO_INLINE Vec WeighRow(const float* scores, int page_tokens, float max, std::
 template <typename Between>
 FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageGroup* group,
                               Between between) {
-  const int dim = args.dim;
-  alignas(64) float max[kTileRows] = {};
-  alignas(64) float sums[kTileRows] = {};
-  alignas(64) float lanes[kTileRows][16];
-  for (int r = group->count; r < kTileRows; ++r) Store(lanes[r], Zero());
-  group->begin = page_tokens;
-  group->end = 0;
-  for (int r = 0; r < group->count; ++r) {
-    const int row = group->first + r;
-    float* const scores = group->numbers[r];
-    if (args.score_cap > 0) CapScores(scores, page_tokens, args.score_cap);
-    if (args.biased) AddBias(scores, page_tokens, args.bias[row], args.bias_slope[row]);
-    Store(lanes[r], MaxScores(scores, page_tokens, args.lo[row], args.hi[row]));
-    max[r] = args.state[row][dim];
-    sums[r] = args.state[row][dim + 1];
-    group->begin = std::min(group->begin, args.lo[row]);
-    group->end = std::max(group->end, args.hi[row]);
-  }
-  const Vec old_max = Load(max);
-  const Vec new_max = Max(old_max, MaxOfRows<kTileRows>(lanes));
-  const Vec factors = Exp(old_max - new_max);
-  Store(group->factors, factors);
-  Store(max, new_max);
-  for (int r = 0; r < kTileRows; ++r) {
-    if (r < group->count) {
-      std::byte* const out = group->weights + r * kTileRowBytes;
-      Store(lanes[r], WeighRow(group->numbers[r], page_tokens, max[r], out));
-    }
-    if (r % 2 == 1) between();
-  }
-  Store(sums, Load(sums) * factors + SumsOfRows<kTileRows>(lanes));
-  for (int r = 0; r < group->count; ++r) {
-    float* const state = args.state[group->first + r];
-    state[dim] = max[r];
-    state[dim + 1] = sums[r];
-  }
+  group->fold = FoldScores<kTileRows>(
+      page_tokens, args, group->first, group->count, group->numbers, [&](int r, float max) {
+        std::byte* const out = group->weights + r * kTileRowBytes;
+        const Vec sum = WeighRow(group->numbers[r], page_tokens, max, out);
+        if (r % 2 == 1) between();
+        return sum;
+      });
+  for (int r = group->count / 2 * 2; r < kTileRows; r += 2) between();
 }
 
 // Adds the weighted values to the states of the rows.
 FOLIO_INLINE void AddWeightedValues(const AttendPageArgs& args, const PageGroup& group) {
   for (int r = 0; r < group.count; ++r) {
     float* const state = args.state[group.first + r];
-    const Vec factor = Splat(group.factors[r]);
+    const Vec factor = Splat(group.fold.factors[r]);
     for (int d = 0; d < args.dim; d += 16) {
       Store(state + d, Fma(Load(state + d), factor, Load(group.numbers[r] + d)));
     }
@@ -208,14 +177,14 @@ void AttendTilePage(int page_tokens, const AttendPageArgs& args) {
   const auto values_of = [&](int g) -> TileProduct<Tiles> {
     if (g < 0) return {};
     PageGroup& group = groups[g % 3];
-    const int64_t begin = group.begin / kTileNumbers;
+    const int64_t begin = group.fold.begin / kTileNumbers;
     return TileProduct<Tiles>({.rows = group.weights + begin * kTileBytes,
                                .columns = args.v,
                                .pair_bytes = int64_t{dim} * 4,
                                .column_bytes = 64,
                                .num_columns = dim / 16,
                                .begin = begin * kTilePairs,
-                               .end = (group.end + 1) / 2,
+                               .end = (group.fold.end + 1) / 2,
                                .out = group.numbers[0],
                                .out_stride = kWeightStride});
   };

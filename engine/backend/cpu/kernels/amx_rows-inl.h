@@ -7,6 +7,7 @@
 
 #include "engine/backend/cpu/kernels/amx_bf16-inl.h"
 #include "engine/backend/cpu/kernels/amx_tiles.h"
+#include "engine/backend/cpu/kernels/fetcher-inl.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
@@ -29,23 +30,6 @@ void PackRowTiles(const float* x, int64_t stride, int rows, int n, std::byte* ti
     tiles += kTileBytes;
   }
 }
-
-// Fetches what will be read next, some lines at a time: more would wait for each other.
-class Fetcher {
- public:
-  // `calls`: of Some, about.
-  Fetcher(const std::byte* data, int64_t num_bytes, int64_t calls)
-      : at_(data), end_(data + num_bytes), step_((num_bytes / calls + 63) / 64 * 64) {}
-  FOLIO_INLINE void Some() {
-    const std::byte* const end = std::min(at_ + step_, end_);
-    for (; at_ < end; at_ += 64) Fetch(at_);
-  }
-
- private:
-  const std::byte* at_;
-  const std::byte* const end_;
-  const int64_t step_;
-};
 
 // Pairs of 16 columns, a row of 64 bytes every `stride` bytes, as the second operand of a product.
 // Of fewer than 16 pairs the others are zeros: what lies behind them may be of another text, and

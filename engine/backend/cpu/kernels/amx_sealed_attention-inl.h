@@ -75,12 +75,12 @@ struct TilePage {
 
 template <typename Tiles>
 void AttendTileRows(int page_tokens, const AttendPageArgs& args, const TilePage& page,
-                    int first_row, SliceFetch* fetch) {
+                    int first_row, Fetcher* fetcher) {
   const int dim = args.dim;
   alignas(64) float p[kTileRows][kWeightStride];
   TileSums sums;
   TileQuadRows<kMaxHeadDim> q;
-  q.Set(args.q + first_row * dim, dim, args.k_scales, dim, fetch);
+  q.Set(args.q + first_row * dim, dim, args.k_scales, dim, fetcher);
   MultiplyLines<Tiles>(page.k, kLineBytes, int64_t{kTileTokens} * dim, page_tokens / kTileTokens, 0,
                        dim / 4, q, &sums);
   for (int r = 0; r < kTileRows; ++r) {
@@ -90,7 +90,7 @@ void AttendTileRows(int page_tokens, const AttendPageArgs& args, const TilePage&
   }
   const PageFold fold = FoldScores<SealedCache, kTileRows>(page_tokens, args, first_row, p);
   TileQuadRows<kMaxPageTokens> weights;
-  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, fetch);
+  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, fetcher);
   MultiplyLines<Tiles>(page.v, int64_t{dim} * 4, kLineBytes, dim / 16,
                        fold.begin / (4 * kTileQuads) * kTileQuads, (fold.end + 3) / 4, weights,
                        &sums);
@@ -119,11 +119,11 @@ void AttendSealedTiles(int bits, int page_tokens, const AttendPageArgs& args) {
   TileConfig config;
   for (int tile = 0; tile < 3; ++tile) config.Set(tile, kTileRows, kTileRowBytes);
   Tiles::Configure(config);
-  SliceFetch fetch = FetchOfNext(bits, page_tokens, args, 0);
+  Fetcher fetcher = FetcherOfNext(bits, page_tokens, args, 0);
   int row = 0;
   for (; row + kTileRows <= args.num_rows; row += kTileRows) {
-    AttendTileRows<Tiles>(page_tokens, args, page, row, &fetch);
-    fetch.Rest();
+    AttendTileRows<Tiles>(page_tokens, args, page, row, &fetcher);
+    fetcher.Rest();
   }
   Tiles::Release();
   bits == 8 ? AttendIntegerPage<8>(page_tokens, args, row)

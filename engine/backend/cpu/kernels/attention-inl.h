@@ -6,6 +6,7 @@
 #include <bit>
 #include <utility>
 
+#include "engine/backend/cpu/kernels/exp-inl.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 
@@ -216,21 +217,23 @@ struct PageFold {
   int end = 0;
 };
 
-// Turns the scores of kRows rows into weights, in place, and updates maxima and sums.
-template <typename Cache, int kRows>
+// Turns the scores of `count` <= kRows rows into weights and updates maxima and sums:
+// weigh(r, max) does it for one row and returns the sum of its weights, in parts.
+template <int kRows, typename WeighFn>
 FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
-                                 float (*p)[kWeightStride]) {
+                                 int count, float (*scores)[kWeightStride], WeighFn weigh) {
   const int dim = args.dim;
   alignas(64) float max[16] = {};
   alignas(64) float sums[16] = {};
   alignas(64) float lanes[16][16];
+  for (int r = count; r < kRows; ++r) Store(lanes[r], Zero());
   PageFold fold;
   fold.begin = page_tokens;
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < count; ++r) {
     const int row = first_row + r;
-    if (args.score_cap > 0) CapScores(p[r], page_tokens, args.score_cap);
-    if (args.biased) AddBias(p[r], page_tokens, args.bias[row], args.bias_slope[row]);
-    Store(lanes[r], MaxScores(p[r], page_tokens, args.lo[row], args.hi[row]));
+    if (args.score_cap > 0) CapScores(scores[r], page_tokens, args.score_cap);
+    if (args.biased) AddBias(scores[r], page_tokens, args.bias[row], args.bias_slope[row]);
+    Store(lanes[r], MaxScores(scores[r], page_tokens, args.lo[row], args.hi[row]));
     max[r] = args.state[row][dim];
     sums[r] = args.state[row][dim + 1];
     fold.begin = std::min(fold.begin, args.lo[row]);
@@ -241,13 +244,21 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
   const Vec factors = Exp(old_max - new_max);
   Store(fold.factors, factors);
   Store(max, new_max);
-  for (int r = 0; r < kRows; ++r) Store(lanes[r], Weigh<Cache>(p[r], page_tokens, max[r]));
+  for (int r = 0; r < count; ++r) Store(lanes[r], weigh(r, max[r]));
   Store(sums, Load(sums) * factors + SumsOfRows<kRows>(lanes));
-  for (int r = 0; r < kRows; ++r) {
+  for (int r = 0; r < count; ++r) {
     args.state[first_row + r][dim] = max[r];
     args.state[first_row + r][dim + 1] = sums[r];
   }
   return fold;
+}
+
+// The same of all kRows rows, by vectors and in place.
+template <typename Cache, int kRows>
+FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
+                                 float (*p)[kWeightStride]) {
+  return FoldScores<kRows>(page_tokens, args, first_row, kRows, p,
+                           [&](int r, float max) { return Weigh<Cache>(p[r], page_tokens, max); });
 }
 
 template <typename Cache, int kRows>

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "engine/backend/cpu/kernels/exp-inl.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/backend/cpu/kernels/vec-inl.h"
 

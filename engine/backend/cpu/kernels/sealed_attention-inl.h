@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "engine/backend/cpu/kernels/attention-inl.h"
+#include "engine/backend/cpu/kernels/fetcher-inl.h"
 #include "engine/backend/cpu/kernels/int_vec-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
@@ -66,36 +67,15 @@ struct SealedCache {
   static FOLIO_INLINE Vec Weight(Vec score, float max) { return WeightOf(score, max); }
 };
 
-// Fetches the slice that comes next, its lines evenly while this one is attended to: few can be on
-// their way at a time.
-class SliceFetch {
- public:
-  // The scales, which are read first, are fetched at once. `slice` may be null.
-  FOLIO_INLINE SliceFetch(const std::byte* slice, int64_t integer_bytes, int64_t scale_bytes)
-      : at_(slice), end_(slice == nullptr ? nullptr : slice + integer_bytes) {
-    if (slice == nullptr) return;
-    for (int64_t i = 0; i < scale_bytes; i += 64) Fetch(end_ + i);
-  }
-  FOLIO_INLINE void Next() {
-    if (at_ == end_) return;
-    Fetch(at_);
-    at_ += 64;
-  }
-  FOLIO_INLINE void Rest() {
-    while (at_ != end_) Next();
-  }
-
- private:
-  const std::byte* at_;
-  const std::byte* const end_;
-};
-
-// Only the first rows of a page fetch what comes next.
-FOLIO_INLINE SliceFetch FetchOfNext(int bits, int page_tokens, const AttendPageArgs& args,
-                                    int first_row) {
-  const bool fetches = first_row == 0 && args.next_k != args.k;
-  return {fetches ? args.next_k : nullptr, int64_t{page_tokens} * args.dim * 2 * bits / 8,
-          (args.dim + page_tokens) * int64_t{sizeof(float)}};
+// Of the integers of the slice that comes next, line by line all along the page; its scales, which
+// are read first, are fetched at once. Only the first rows of a page fetch.
+FOLIO_INLINE Fetcher FetcherOfNext(int bits, int page_tokens, const AttendPageArgs& args,
+                                   int first_row) {
+  if (first_row > 0 || args.next_k == args.k) return {nullptr, 0, 1};
+  const int64_t num_bytes = int64_t{page_tokens} * args.dim * 2 * bits / 8;
+  const int64_t scale_bytes = (args.dim + page_tokens) * int64_t{sizeof(float)};
+  for (int64_t i = 0; i < scale_bytes; i += 64) Fetch(args.next_k + num_bytes + i);
+  return {args.next_k, num_bytes, num_bytes / 64};
 }
 
 // What kRows rows of numbers are multiplied with lines as: quads of integers of 8 bits.
@@ -107,7 +87,7 @@ struct QuadRows {
 
   // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127.
   FOLIO_INLINE void Set(const float* x, int64_t row_floats, const float* factors, int n,
-                        SliceFetch* fetch) {
+                        Fetcher* fetcher) {
     alignas(64) float lanes[16][16];
     for (int r = 0; r < kRows; ++r) {
       // Magnitudes are in the order of their bits, and what is not finite above all others.
@@ -128,7 +108,7 @@ struct QuadRows {
       for (int i = 0; i < n; i += 16) {
         const IntVec integers = Rounded(Load(x + r * row_floats + i) * Load(factors + i) * inverse);
         StoreBytes(integers, &quads[r][i / 4]);
-        fetch->Next();
+        fetcher->Line();
         sums = sums + integers;
       }
       Store(lanes[r], FromBits(sums));
@@ -147,7 +127,7 @@ struct QuadRows {
 // columns of lines that are `stride` bytes from one to the next.
 template <typename Line, int kRows, int kColumns, int kMost>
 FOLIO_INLINE void SumLines(const std::byte* data, int64_t stride, int64_t column_bytes, int begin,
-                           int end, const QuadRows<Line, kRows, kMost>& x, SliceFetch* fetch,
+                           int end, const QuadRows<Line, kRows, kMost>& x, Fetcher* fetcher,
                            IntVec (&sums)[kColumns][kRows]) {
 #pragma GCC unroll 8
   for (int c = 0; c < kColumns; ++c) {
@@ -159,7 +139,7 @@ FOLIO_INLINE void SumLines(const std::byte* data, int64_t stride, int64_t column
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
       // Many rows have the rest fetched as they are rounded.
-      if (kRows < 4 || c % 2 == 0) fetch->Next();
+      if (kRows < 4 || c % 2 == 0) fetcher->Line();
       const Line line(data + s / kQuads * stride + c * column_bytes);
 #pragma GCC unroll 2
       for (int quad = 0; quad < kQuads; ++quad) {
@@ -179,12 +159,12 @@ using WeightQuads = QuadRows<SealedLine<kBits, true>, kRows, kMaxPageTokens>;
 
 template <int kBits, int kRows, int kColumns = ColumnsFor(kRows)>
 FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, int dim, int tile, int num_tiles,
-                                    const QueryQuads<kBits, kRows>& q, SliceFetch* fetch,
+                                    const QueryQuads<kBits, kRows>& q, Fetcher* fetcher,
                                     float* out) {
   const int64_t tile_bytes = int64_t{kTileTokens} * dim * kBits / 8;
   for (; tile + kColumns <= num_tiles; tile += kColumns) {
     IntVec sums[kColumns][kRows];
-    SumLines(k + tile * tile_bytes, kLineBytes, tile_bytes, 0, dim / 4, q, fetch, sums);
+    SumLines(k + tile * tile_bytes, kLineBytes, tile_bytes, 0, dim / 4, q, fetcher, sums);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
@@ -195,7 +175,7 @@ FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, int dim, int tile, int n
     }
   }
   if constexpr (kColumns > 1) {
-    ScoreIntegerTiles<kBits, kRows, kColumns / 2>(k, dim, tile, num_tiles, q, fetch, out);
+    ScoreIntegerTiles<kBits, kRows, kColumns / 2>(k, dim, tile, num_tiles, q, fetcher, out);
   }
 }
 
@@ -203,11 +183,11 @@ FOLIO_INLINE void ScoreIntegerTiles(const std::byte* k, int dim, int tile, int n
 template <int kBits, int kRows, int kColumns = ColumnsFor(kRows)>
 FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, int first_row, int d, int begin,
                                    int end, const WeightQuads<kBits, kRows>& weights,
-                                   const float* factors, SliceFetch* fetch) {
+                                   const float* factors, Fetcher* fetcher) {
   const int dim = args.dim;
   for (; d + kColumns * 16 <= dim; d += kColumns * 16) {
     IntVec sums[kColumns][kRows];
-    SumLines(args.v + int64_t{d} * 4, int64_t{dim} * 4, kLineBytes, begin, end, weights, fetch,
+    SumLines(args.v + int64_t{d} * 4, int64_t{dim} * 4, kLineBytes, begin, end, weights, fetcher,
              sums);
 #pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
@@ -220,25 +200,25 @@ FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, int first_row, in
   }
   if constexpr (kColumns > 1) {
     AddIntegerValues<kBits, kRows, kColumns / 2>(args, first_row, d, begin, end, weights, factors,
-                                                 fetch);
+                                                 fetcher);
   }
 }
 
 template <int kBits, int kRows>
 void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
-  SliceFetch fetch = FetchOfNext(kBits, page_tokens, args, first_row);
+  Fetcher fetcher = FetcherOfNext(kBits, page_tokens, args, first_row);
   QueryQuads<kBits, kRows> q;
   alignas(64) float p[kRows][kWeightStride];
-  q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetch);
-  ScoreIntegerTiles<kBits, kRows>(args.k, dim, 0, page_tokens / kTileTokens, q, &fetch, p[0]);
+  q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetcher);
+  ScoreIntegerTiles<kBits, kRows>(args.k, dim, 0, page_tokens / kTileTokens, q, &fetcher, p[0]);
   const PageFold fold = FoldScores<SealedCache, kRows>(page_tokens, args, first_row, p);
   WeightQuads<kBits, kRows> weights;
-  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, &fetch);
+  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, &fetcher);
   // What lies outside of the tokens that a row sees has no weight.
   AddIntegerValues<kBits, kRows>(args, first_row, 0, fold.begin / 8 * 2, (fold.end + 7) / 8 * 2,
-                                 weights, fold.factors, &fetch);
-  fetch.Rest();
+                                 weights, fold.factors, &fetcher);
+  fetcher.Rest();
 }
 
 template <int kBits, int kRows = kMaxRows>
