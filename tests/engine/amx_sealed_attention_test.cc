@@ -3,6 +3,7 @@
 #define FOLIO_KERNEL_NAMESPACE emulated_amx_sealed_attention
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 #include <tuple>
 #include <vector>
@@ -32,11 +33,14 @@ class AmxSealedAttention : public testing::TestWithParam<std::tuple<int, int, in
     for (int d = 0; d < dim; ++d) k_scales_.push_back(0.01f + 0.02f * std::fabs(normal(random)));
     for (int t = 0; t < page_tokens; ++t) v_scales_.push_back(std::fabs(normal(random)));
     for (int i = 0; i < num_rows * dim; ++i) q_.push_back(normal(random) / 4);
+    const auto below = [&](int n) { return static_cast<int>(random() % n); };
     for (int r = 0; r < num_rows; ++r) {
-      const int lo = static_cast<int>(random() % page_tokens);
-      lo_.push_back(r % 3 == 0 ? 0 : lo);
-      hi_.push_back(r % 4 == 0 ? page_tokens
-                               : lo + 1 + static_cast<int>(random() % (page_tokens - lo)));
+      // The second group of rows and those after it see neither the begin of the page nor its end.
+      const int first = r < kTileRows ? 0 : page_tokens / 2;
+      const int last = page_tokens - (r < kTileRows ? 0 : 3);
+      const int lo = first + below(last - first);
+      lo_.push_back(r % 3 == 0 ? first : lo);
+      hi_.push_back(r % 4 == 0 ? last : lo + 1 + below(last - lo));
     }
   }
   // Of 8 bits -128 does not occur, of 4 neither of both numbers is -8.
