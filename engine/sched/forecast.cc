@@ -72,23 +72,32 @@ std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, doub
   return *middle;
 }
 
+// Steps are a sum of parts: those with prompts have as few tokens as beside the most answers, and
+// each token of an answer is paid once, with its part of a step that is full of answers as long as
+// the cache has room for so many.
 double AtMost(const WorkLoad& load, const LoadItem& item) {
-  const int64_t answers = load.max_running_requests;
+  const int64_t most_answers = load.max_running_requests;
   double answer_work = item.answer_work;
-  for (const LoadItem& one : load.items) answer_work = std::max(answer_work, one.answer_work);
-  const auto count = static_cast<double>(answers);
-  const StepLoad beside{.answers = count, .answer_work = count * answer_work};
-  const auto tokens = static_cast<double>(std::max<int64_t>(
-      1, std::min<int64_t>(load.prefill_share_tokens,
-                           load.pacer.UsualPromptTokens(answers, load.rates.Seconds(beside)))));
+  int64_t needed_bytes = item.needed_bytes;
+  for (const LoadItem& one : load.items) {
+    answer_work = std::max(answer_work, one.answer_work);
+    needed_bytes += one.runs ? 0 : one.needed_bytes;
+  }
+  const auto answers = static_cast<double>(most_answers);
+  const double together = needed_bytes <= load.free_bytes ? answers : 1;
+  const double full =
+      load.rates.Seconds({.answers = answers, .answer_work = answers * answer_work});
+  const auto tokens = static_cast<double>(
+      std::max<int64_t>(1, std::min<int64_t>(load.prefill_share_tokens,
+                                             load.pacer.UsualPromptTokens(most_answers, full))));
+  const double empty = load.rates.Seconds({});
   const auto seconds = [&](const LoadItem& one) {
-    const double step = load.rates.Seconds({.answers = beside.answers,
-                                            .answer_work = beside.answer_work,
-                                            .prompt_tokens = tokens,
-                                            .prompt_work = tokens * one.token_work,
-                                            .prompts = 1});
-    const double answer = load.rates.Seconds({.answers = 1, .answer_work = one.answer_work});
-    return (one.prompt_tokens / tokens + 1) * step + one.answer_tokens * answer;
+    const double step = load.rates.Seconds(
+        {.prompt_tokens = tokens, .prompt_work = tokens * one.token_work, .prompts = 1});
+    const double answer =
+        load.rates.Seconds({.answers = 1, .answer_work = one.answer_work}) - empty;
+    return (one.prompt_tokens / tokens + 1) * step +
+           one.answer_tokens * (answer + empty / together);
   };
   double all = seconds(item);
   for (const LoadItem& one : load.items) all += seconds(one);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <vector>
 
 #include "engine/sched/step_rates.h"
@@ -278,8 +279,34 @@ TEST_F(ForecastTest, NothingTakesLongerThanEverythingInARow) {
   EXPECT_EQ(AtMost(load_, item), 0);
 }
 
-// Of a tenant half of what the machine can do comes, and goes on coming, at random times: it has at
-// most half of each step, and none of some.
+TEST_F(ForecastTest, NothingTakesLongerThanEverythingInARowWhereverItWaits) {
+  std::mt19937 random(7);
+  const auto upto = [&random](int most) {
+    return std::uniform_int_distribution<int>(0, most)(random);
+  };
+  for (int round = 0; round < 200; ++round) {
+    load_.items.clear();
+    load_.free_bytes = upto(1) == 0 ? 1 << 30 : 500;
+    for (int n = upto(4); n > 0; --n) AddRunning(a_, upto(300), 1 + upto(50));
+    for (int n = upto(30); n > 0; --n) {
+      AddWaiting(n % 3 == 0 ? a_ : b_, 1 + upto(400), 1 + upto(50));
+      load_.items.back().needed_bytes = upto(500);
+    }
+    LoadItem item = Item(upto(1) == 0 ? a_ : b_, 1 + upto(3000), 10);
+    item.needed_bytes = upto(500);
+    EXPECT_GE(AtMost(load_, item), 0.99 * Ask(item).first_token_seconds) << "round " << round;
+  }
+}
+
+// A full queue of short questions with late deadlines is not simulated for each that comes.
+TEST_F(ForecastTest, WhatAFullQueueTakesAtMostIsNotFarFromWhatItTakes) {
+  load_.max_running_requests = 64;
+  for (int n = 0; n < 64; ++n) AddRunning(a_, 0, 32);
+  for (int n = 0; n < 256; ++n) AddWaiting(a_, 600, 32);
+  const LoadItem item = Item(a_, 4096, 32);
+  EXPECT_LT(AtMost(load_, item), 2 * Ask(item).first_token_seconds);
+}
+
 // Further away than steps are planned one by one: each that stands for many reads what all of them
 // do, however short the prompts are.
 TEST_F(ForecastTest, ManyShortPromptsAreReadInAsManyStepsAsTheyTake) {
@@ -290,6 +317,8 @@ TEST_F(ForecastTest, ManyShortPromptsAreReadInAsManyStepsAsTheyTake) {
               0.1 * steps * Taken(0, 100));
 }
 
+// Of a tenant half of what the machine can do comes, and goes on coming, at random times: it has at
+// most half of each step, and none of some.
 TEST_F(ForecastTest, WhatComesLaterTakesItsShare) {
   const LoadItem small = Item(a_, 250, 1);
   load_.flows.push_back({.item = small, .per_second = 2500 / 250.0, .count = 10});
