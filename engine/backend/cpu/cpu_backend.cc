@@ -55,7 +55,7 @@ class CpuBackend final : public Backend {
       : isa_(isa), kernels_(cpu::KernelsFor(isa)), pool_(num_threads), product_(kernels_, &pool_) {}
 
   std::string name() const override {
-    const std::string kernels = absl::StrCat("cpu/", IsaName(isa_));
+    std::string kernels = absl::StrCat("cpu/", IsaName(isa_));
     const AmxState unit = ProbeAmx();
     if (unit == AmxState::kAbsent || unit == AmxState::kWorks) return kernels;
     return absl::StrCat(kernels, " (", AmxStateText(unit), ")");
