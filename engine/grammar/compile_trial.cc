@@ -18,8 +18,6 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status_macros.h"
 
-extern char** environ;
-
 namespace folio {
 namespace {
 

@@ -18,7 +18,7 @@ absl::StatusOr<std::shared_ptr<const AnswerGrammar>> GrammarCompiler::Compile(
   FOLIO_ASSIGN_OR_RETURN(const Tools* const tools, GetTools());
   const absl::Status tried = tools->trial->Run(source);
   if (!tried.ok() && tried.code() != absl::StatusCode::kInvalidArgument) return tried;
-  const Result result = tried.ok() ? CompileGrammar(*tools->vocabulary, source) : Result(tried);
+  Result result = tried.ok() ? CompileGrammar(*tools->vocabulary, source) : Result(tried);
   Keep(key, result);
   return result;
 }

@@ -201,7 +201,8 @@ class Subset {
   absl::Status CheckTyped(Json* schema, const std::string& at) {
     std::vector<std::string> types;
     if (schema->contains("type")) FOLIO_RETURN_IF_ERROR(ReadTypes((*schema)["type"], at, &types));
-    for (const auto& [name, value] : schema->items()) {
+    for (const auto& entry : schema->items()) {
+      const std::string& name = entry.key();
       if (name == "type" || Annotations().contains(name)) continue;
       const auto has = [&name](const std::string& type) {
         return KeywordsOf(type)->contains(name);

@@ -40,7 +40,8 @@ bool IsRead(const std::string& key) {
 }
 
 bool IsOff(const Json& value) {
-  return value.is_null() || value == Json(false) || (value.is_string() && value == "") ||
+  return value.is_null() || value == Json(false) ||
+         (value.is_string() && value.get_ref<const std::string&>().empty()) ||
          ((value.is_array() || value.is_object()) && value.empty());
 }
 
