@@ -23,7 +23,7 @@ struct GgufTensor {
 };
 
 // What stands in front of the numbers.
-struct GgufHeader {
+struct GgufHeader {  // NOLINT(bugprone-exception-escape): moving JSON does not throw
   // By key; arrays of strings or numbers are lists. Strings are any bytes.
   Json metadata;
   std::map<std::string, GgufTensor> tensors;

@@ -161,6 +161,7 @@ class Loader {
   absl::StatusOr<BufferOf<float>> HeadNorm(const std::string& name) const {
     FOLIO_ASSIGN_OR_RETURN(const std::vector<float> given, NormWeight(name, shape_.head_dim));
     std::vector<float> ordered;
+    ordered.reserve(given.size());
     for (int e = 0; e < shape_.head_dim; ++e) ordered.push_back(given[OrderOf(e)]);
     return Upload(ordered);
   }

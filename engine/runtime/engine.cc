@@ -41,6 +41,15 @@ auto FailRequest(RequestId id, std::shared_ptr<EventSink> sink) {
     if (!loop.Cancel(id, status)) sink->OnEvent(FailedEvent{status, Phase::kQueued});
   };
 }
+
+// Until the process ends: threads that hang in the disk may still use it.
+void KeepForGood(std::unique_ptr<LoadedModel> model) {
+  static Mutex* const mutex = new Mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<LoadedModel>>;
+  MutexLock lock(mutex);
+  kept->push_back(std::move(model));
+}
+
 }  // namespace
 
 // What was ordered of the disk is done, and told to nobody. Where the disk hangs, its threads
@@ -50,10 +59,7 @@ EngineImpl::~EngineImpl() {
   const bool kept = keeper() == nullptr || keeper()->Stop(options_.read_deadline);
   const auto end = std::chrono::steady_clock::now() + options_.read_deadline;
   if (kept && (model_->home == nullptr || model_->home->AwaitIdle(end))) return;
-  static Mutex* const mutex = new Mutex;
-  static auto* const left = new std::vector<std::unique_ptr<LoadedModel>>;
-  MutexLock lock(mutex);
-  left->push_back(std::move(model_));
+  KeepForGood(std::move(model_));
 }
 
 absl::Status EngineImpl::CheckServing() const {

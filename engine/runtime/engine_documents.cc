@@ -44,6 +44,7 @@ std::vector<DocumentHandle> EngineImpl::RestoreDocuments() {
   std::stable_sort(incomplete.begin(), incomplete.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<DocumentHandle> handles;
+  handles.reserve(incomplete.size());
   for (auto& [last_used_us, handle] : incomplete) handles.push_back(std::move(handle));
   return handles;
 }

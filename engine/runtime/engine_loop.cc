@@ -383,9 +383,9 @@ void EngineLoop::AcceptOutput(ModelRunner::Output output) {
     Cancel(output.id, NotFiniteError(generation->next_position()));
     return;
   }
-  absl::Status drawn = StatusOf([&] { return generation->CheckDrawn(output.sample.token); });
+  const absl::Status drawn = StatusOf([&] { return generation->CheckDrawn(output.sample.token); });
   if (!drawn.ok()) {
-    Cancel(output.id, std::move(drawn));
+    Cancel(output.id, drawn);
     return;
   }
   generation->NoteEvidence(store_->geometry().num_layers);
