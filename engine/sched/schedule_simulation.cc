@@ -92,7 +92,7 @@ ScheduleSimulation::Part ScheduleSimulation::PartOf(const LoadItem& item) {
   return part;
 }
 
-void ScheduleSimulation::Join(Part part) {
+void ScheduleSimulation::Join(const Part& part) {
   if (part.item.needs_place && (part.item.runs || part.gave_way())) ++part.tenant->share.admitted;
   if (part.item.runs) return Run(part);
   waiting_.push_back(part);

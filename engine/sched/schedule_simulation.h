@@ -56,7 +56,7 @@ class ScheduleSimulation {
 
   Tenant* TenantOf(const LoadItem& item);
   Part PartOf(const LoadItem& item);
-  void Join(Part part);
+  void Join(const Part& part);
   void Run(const Part& part);
   void LeavePlace(const Part& part);
   void AddSource(const WorkFlow& flow);

@@ -40,7 +40,7 @@ QueueLoad& QueueLoad::operator-=(const QueueLoad& other) {
 TenantAccounts::Account TenantAccounts::Open(const TenantPtr& tenant) {
   if (tenant == nullptr) return std::make_shared<TenantAccount>();
   // Outside of the lock, which its end takes.
-  const Account made(new TenantAccount, [this, name = tenant->name](TenantAccount* last) {
+  Account made(new TenantAccount, [this, name = tenant->name](TenantAccount* last) {
     delete last;
     Forget(name);
   });
