@@ -70,6 +70,7 @@ absl::StatusOr<RunResult> RunLoadTest(const std::vector<std::shared_ptr<grpc::Ch
   if (!fits.ok()) return fits;
 
   std::vector<std::unique_ptr<v1::Inference::Stub>> stubs;
+  stubs.reserve(channels.size());
   for (const auto& channel : channels) stubs.push_back(v1::Inference::NewStub(channel));
   result.records = LoadRunner(stubs, *prompts, options).Run();
   if (IsIdle(result.server)) AwaitIdle(client, &result);

@@ -175,7 +175,7 @@ grpc::Status AnswerCall<Wire>::Read(std::vector<GenerateQuestion>* questions) {
     if (grpc::Status bad = context_->TakeMemory(caller_, bytes, &memory_); !bad.ok()) return bad;
   }
   memory_.ShrinkTo(bytes);
-  const grpc::Status read = ReadQuestions(questions);
+  grpc::Status read = ReadQuestions(questions);
   if (const auto reason = end_reason()) return StatusWhileReading(*reason);
   return read;
 }
@@ -198,7 +198,7 @@ grpc::Status AnswerCall<Wire>::ReadQuestions(std::vector<GenerateQuestion>* ques
     grpc::Status bad =
         ReadGenerateRequest(Wire::Of(request, index, &made), *context_->engine(), context_->options,
                             caller_.owner, interrupt, &(*questions)[i]);
-    if (!bad.ok()) return Wire::About(answers_[i].place, std::move(bad));
+    if (!bad.ok()) return Wire::About(answers_[i].place, bad);
   }
   return grpc::Status::OK;
 }

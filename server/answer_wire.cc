@@ -102,7 +102,7 @@ const v1::GenerateRequest& AskManyWire::Of(const v1::AskManyRequest& request, in
   return *made;
 }
 
-grpc::Status AskManyWire::About(AnswerPlace place, grpc::Status status) {
+grpc::Status AskManyWire::About(AnswerPlace place, const grpc::Status& status) {
   return WithPrefix(absl::StrCat("questions[", place.question, "]: "), status);
 }
 

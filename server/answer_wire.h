@@ -36,7 +36,7 @@ struct GenerateWire {
     return request;
   }
   // What is wrong with it, as a status of the call.
-  static grpc::Status About(AnswerPlace, grpc::Status status) { return status; }
+  static grpc::Status About(AnswerPlace, const grpc::Status& status) { return status; }
   // As MemoryToRead.
   static int64_t MemoryFor(const Request& request, const Tokenizer& tokenizer) {
     return MemoryToRead(request, tokenizer);
@@ -60,7 +60,7 @@ struct AskManyWire {
   static int AnswersPerPrompt(const Request& request);
   static const v1::GenerateRequest& Of(const Request& request, int answer,
                                        v1::GenerateRequest* made);
-  static grpc::Status About(AnswerPlace place, grpc::Status status);
+  static grpc::Status About(AnswerPlace place, const grpc::Status& status);
   static int64_t MemoryFor(const Request& request, const Tokenizer& tokenizer);
 
   static AnswerPlace PlaceOf(const Request& request, int answer);

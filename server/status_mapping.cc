@@ -151,13 +151,13 @@ grpc::Status BadField(const std::string& field, const std::string& description) 
 }
 
 grpc::Status WithPrefix(const std::string& prefix, const grpc::Status& status) {
-  std::string message = absl::StrCat(prefix, status.error_message());
+  const std::string message = absl::StrCat(prefix, status.error_message());
   google::rpc::Status packed;
   if (status.error_details().empty() || !packed.ParseFromString(status.error_details())) {
-    return grpc::Status(status.error_code(), std::move(message));
+    return grpc::Status(status.error_code(), message);
   }
   packed.set_message(message);
-  return grpc::Status(status.error_code(), std::move(message), packed.SerializeAsString());
+  return grpc::Status(status.error_code(), message, packed.SerializeAsString());
 }
 
 const char* CodeName(grpc::StatusCode code) {

@@ -43,8 +43,9 @@ bool IsRejection(const RpcRecord& call) {
 void TenantMetrics::SetTenants(std::set<std::string> names) {
   MutexLock lock(&mu_);
   tenants_ = std::move(names);
-  std::erase_if(accounts_, [this](const auto& account) {
-    return account.first != kOthers && !tenants_.contains(account.first);
+  const std::set<std::string>& known = tenants_;
+  std::erase_if(accounts_, [&known](const auto& account) {
+    return account.first != kOthers && !known.contains(account.first);
   });
   if (tenants_.size() > kMaxTenants) return;
   // A counter that begins at 0 shows its first event as a rate.

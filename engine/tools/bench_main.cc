@@ -83,6 +83,7 @@ struct StreamKind {
 std::vector<StreamKind> DealtStreams(int count, const std::vector<std::string>& strategies,
                                      const std::vector<int64_t>& depths) {
   std::vector<StreamKind> kinds;
+  kinds.reserve(count);
   for (int i = 0; i < count; ++i) {
     kinds.push_back({strategies[i / depths.size() % strategies.size()], depths[i % depths.size()]});
   }

@@ -57,6 +57,7 @@ double RawReads::Seconds(int64_t num_bytes) {
   next_ = end;
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::thread> threads;
+  threads.reserve(options_.num_threads);
   for (int n = 0; n < options_.num_threads; ++n) {
     threads.emplace_back([&] {
       std::vector<char> room(static_cast<size_t>(options_.piece_bytes));

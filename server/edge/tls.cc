@@ -80,7 +80,7 @@ std::vector<std::string> NamesOf(const X509* certificate) {
   return names;
 }
 
-int SocketOf(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
+int SocketOf(BIO* bio) { return static_cast<const Fd*>(BIO_get_data(bio))->get(); }
 
 bool WouldWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
@@ -101,8 +101,9 @@ int Receive(BIO* bio, char* to, int size) {
 
 long Control(BIO*, int command, long, void*) { return command == BIO_CTRL_FLUSH ? 1 : 0; }
 
-// A socket for OpenSSL, whose own one ends the process with SIGPIPE when the client is gone.
-BIO* NewSocketBio(int socket) {
+// A socket for OpenSSL, whose own one ends the process with SIGPIPE when the client is gone. Its
+// data is to be the Fd.
+BIO* NewSocketBio() {
   static BIO_METHOD* const method = [] {
     BIO_METHOD* const made = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
     BIO_meth_set_write(made, Send);
@@ -112,7 +113,6 @@ BIO* NewSocketBio(int socket) {
   }();
   BIO* const bio = BIO_new(method);
   if (bio == nullptr) return nullptr;
-  BIO_set_data(bio, reinterpret_cast<void*>(static_cast<intptr_t>(socket)));
   BIO_set_init(bio, 1);
   return bio;
 }
@@ -123,6 +123,7 @@ class TlsStream final : public ByteStream {
  public:
   // Takes `bio` and `ssl` over.
   TlsStream(Fd socket, BIO* bio, SSL* ssl) : socket_(std::move(socket)), ssl_(ssl) {
+    BIO_set_data(bio, &socket_);
     SSL_set_bio(ssl_, bio, bio);
     SSL_set_accept_state(ssl_);
   }
@@ -176,7 +177,7 @@ class TlsStream final : public ByteStream {
     return -1;
   }
 
-  const Fd socket_;
+  Fd socket_;
   SSL* const ssl_;
   bool wants_write_ = false;
   std::string failure_;
@@ -227,7 +228,7 @@ TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
 std::unique_ptr<ByteStream> TlsContext::Accept(Fd socket) const {
   SSL* const ssl = SSL_new(context_);
-  BIO* const bio = ssl == nullptr ? nullptr : NewSocketBio(socket.get());
+  BIO* const bio = ssl == nullptr ? nullptr : NewSocketBio();
   if (bio == nullptr) {
     SSL_free(ssl);
     return nullptr;

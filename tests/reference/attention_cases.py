@@ -73,6 +73,8 @@ ROWS = [
         {"prompt_skips_self": 1, "decode_boundary": 1})),
     ("rerope", {"window": 24}, lambda name, p: name in ("plain", "entropy_abf")),
     ("rerope", {"window": 24, "scale_logits": 1}, lambda name, p: name == "plain"),
+    *(("long_heads", LONG_HEADS | {"scorer": scorer, "share": share}, lambda name, p: name == "plain")
+      for scorer, share in (("mean_key", "group"), ("mean_key", "layer"), ("quest", "layer"))),
 ]
 
 

@@ -97,6 +97,10 @@ ROWS = [
     # Summaries that the eight heads of a group share.
     Row("mean-key-1m", "decode", "int4", ("q4_0",), depth=1_048_576, strategy="long_heads:scorer=mean_key", cache="int8",
         caches=BOTH_CACHES, ratio=60),
+    # And one choice for all of them.
+    *(Row(f"one-choice-{name}", "decode", "int4", ("q4_0",), depth=depth, strategy="long_heads:scorer=mean_key:share=group",
+          cache="int8", caches=BOTH_CACHES, ratio=ratio)
+      for name, depth, ratio in (("32k", 32_768, 3.5), ("128k", 131_072, 10), ("1m", 1_048_576, 60))),
     Row("prefill-bf16", "prefill", "bf16", WIDE, share=0.70, with_matrix_unit={"share": 0.50, "ratio": 5}),
     Row("prefill-int8", "prefill", "int8", ("q8_0",), ratio=3),
     Row("prefill-int4", "prefill", "int4", ("q4_0",), ratio=3),

@@ -48,7 +48,8 @@ float ChunkSelector::Threshold(size_t list) const {
 ChunkSelector::Shape ChunkSelector::ShapeOf(const SummaryLayout& layout, const Rows& rows) {
   Shape shape;
   shape.rows = static_cast<int>(rows.ends.size());
-  shape.terms = layout.vectors * (rows.together ? rows.num_heads : 1);
+  const int summaries = rows.together ? rows.num_heads / layout.tiles_per_frame : 1;
+  shape.terms = layout.vectors * summaries;
   shape.heads = rows.together || layout.tiles_per_frame == 1 ? 1 : rows.num_heads;
   shape.num_sets = rows.together ? 1 : rows.num_heads / shape.heads;
   return shape;
@@ -82,11 +83,10 @@ void ChunkSelector::Score(const CpuAttentionContext& context, const Rows& rows, 
     ScoreTerm(context, rows.layer, term, first, tile, next_tile, args);
     for (int at = 0; at < args->num_rows * kTile; ++at) sums[at] += args->scores[at];
   }
-  const float heads = rows.together ? static_cast<float>(rows.num_heads) : 1.0f;
   for (int r = 0; r < args->num_rows; ++r) {
     uint32_t above = 0;
     for (int lane = 0; lane < kTile; ++lane) {
-      const float score = sums[r * kTile + lane] / heads;
+      const float score = sums[r * kTile + lane];
       args->scores[r * kTile + lane] = score;
       above |= (score > args->thresholds[r] ? 1u : 0u) << lane;
     }
@@ -116,23 +116,24 @@ void ChunkSelector::ScoreTile(const CpuAttentionContext& context, const Rows& ro
   }
 }
 
-void ChunkSelector::CollectQueries(const CpuAttentionContext& context, const Rows& rows,
-                                   int first_head, int heads) {
-  const int dim = context.geometry().padded_dim;
-  queries_.resize(static_cast<size_t>(shape_.lists()) * dim);
-  float* to = queries_.data();
+void ChunkSelector::CollectQueries(const Rows& rows, int dim, int first_head, int heads,
+                                   float (*part)(float)) {
+  queries_.assign(static_cast<size_t>(shape_.lists()) * dim, 0.0f);
+  const float weight = rows.together ? 1.0f / static_cast<float>(rows.num_heads) : 1.0f;
   for (int row = 0; row < shape_.rows; ++row) {
-    for (int head = first_head; head < first_head + heads; ++head) {
-      to = std::copy_n(rows.queries + head * rows.head_stride + int64_t{row} * dim, dim, to);
+    for (int head = 0; head < heads; ++head) {
+      const float* q = rows.queries + (first_head + head) * rows.head_stride + int64_t{row} * dim;
+      const int list = row * shape_.heads + (rows.together ? 0 : head);
+      float* to = &queries_[static_cast<size_t>(list) * dim];
+      for (int d = 0; d < dim; ++d) to[d] += part(q[d]) * weight;
     }
   }
 }
 
-void ChunkSelector::AddTerm(const CpuAttentionContext& context, const float* queries, int head,
-                            int vector) {
+void ChunkSelector::AddTerm(const CpuAttentionContext& context, int head, int vector) {
   const KvGeometry& g = context.geometry();
   const int64_t begin = std::ssize(terms_) * term_bytes_;
-  context.kernels->pack_chunk_queries(g.dtype, queries, shape_.lists(), g.padded_dim,
+  context.kernels->pack_chunk_queries(g.dtype, queries_.data(), shape_.lists(), g.padded_dim,
                                       packed_ + begin);
   terms_.push_back({begin, head, vector});
 }
@@ -143,21 +144,19 @@ void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& ro
   const int64_t bytes = context.kernels->chunk_query_bytes(g.dtype, shape_.lists(), g.padded_dim);
   term_bytes_ = (bytes + 63) / 64 * 64;
   packed_ = scratch_.Get<std::byte>(shape_.num_sets * shape_.terms * term_bytes_);
-  for (int h = 0; h < rows.num_heads; h += shape_.heads) {
-    CollectQueries(context, rows, h, shape_.heads);
-    const int head = rows.first_head + h;
+  const int heads = rows.together ? layout_.tiles_per_frame : shape_.heads;
+  for (int h = 0; h < rows.num_heads; h += heads) {
+    const auto add = [&](int vector, float (*part)(float)) {
+      CollectQueries(rows, g.padded_dim, h, heads, part);
+      AddTerm(context, rows.first_head + h, vector);
+    };
     if (context.plan().selection.scorer != ChunkSelection::Scorer::kQuest) {
-      AddTerm(context, queries_.data(), head, 0);
+      add(0, [](float x) { return x; });
       continue;
     }
     // sum_x max(q_x max_x, q_x min_x) = <max(q, 0), max> + <min(q, 0), min>
-    half_.resize(queries_.size());
-    const auto add_half = [&](int vector, auto part) {
-      std::transform(queries_.begin(), queries_.end(), half_.begin(), part);
-      AddTerm(context, half_.data(), head, vector);
-    };
-    add_half(0, [](float x) { return std::max(x, 0.0f); });
-    add_half(1, [](float x) { return std::min(x, 0.0f); });
+    add(0, [](float x) { return std::max(x, 0.0f); });
+    add(1, [](float x) { return std::min(x, 0.0f); });
   }
 }
 

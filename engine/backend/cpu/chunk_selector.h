@@ -24,7 +24,8 @@ class ChunkSelector {
     int layer = 0;
     int first_head = 0;
     int num_heads = 1;
-    // They choose together, by the mean of their scores; else each for itself.
+    // They choose together, by the mean of their scores, and are all heads of their KV heads; else
+    // each for itself.
     bool together = false;
     int64_t first_position = 0;
     // [num_heads][head_stride]: [rows][padded_dim] raw queries of each head
@@ -61,7 +62,8 @@ class ChunkSelector {
 
     int lists() const { return heads * rows; }  // of a set
   };
-  // One product of queries and a tile.
+  // One product of queries and a tile. Heads that choose together and have a summary in common are
+  // one term, of the mean of their queries: scores are linear in them.
   struct Term {
     int64_t queries = 0;  // where they begin in packed_
     int head = 0;
@@ -82,12 +84,12 @@ class ChunkSelector {
   // What a chunk must exceed to be among the best of a list so far.
   float Threshold(size_t list) const;
   void MakeTerms(const CpuAttentionContext& context, const Rows& rows);
-  // queries_ = those of heads [first_head, first_head + heads), counted from rows.first_head, in
-  // the order of a set.
-  void CollectQueries(const CpuAttentionContext& context, const Rows& rows, int first_head,
-                      int heads);
-  // `queries` [lists of a set][dim]
-  void AddTerm(const CpuAttentionContext& context, const float* queries, int head, int vector);
+  // queries_ = part(x) for each number x of those of heads [first_head, first_head + heads),
+  // counted from rows.first_head, in the order of a set; of heads that choose together the sum,
+  // over the number of all of them.
+  void CollectQueries(const Rows& rows, int dim, int first_head, int heads, float (*part)(float));
+  // A term of queries_.
+  void AddTerm(const CpuAttentionContext& context, int head, int vector);
   void Scan(const CpuAttentionContext& context, const Rows& rows);
   // All lists of a set against the chunks of one tile; `next_tile` is fetched on the way.
   void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int set, int64_t tile,
@@ -108,7 +110,6 @@ class ChunkSelector {
   std::byte* packed_ = nullptr;  // queries of all terms, term_bytes_ each
   int64_t term_bytes_ = 0;
   std::vector<float> queries_;  // [lists of a set][dim]
-  std::vector<float> half_;     // likewise: what is above zero of them, or below, for Quest
   std::vector<Pick> best_;      // [lists][capacity], best first
   std::vector<int> counts_;     // [lists]
   std::vector<int64_t> picks_;  // [lists][capacity]
