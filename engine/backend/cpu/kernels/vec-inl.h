@@ -56,9 +56,13 @@ constexpr bool kNativeBf16 = false;
 // lines that are on their way.
 FOLIO_INLINE void Fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
 constexpr int64_t kFetchBytes = 12 << 10;
-// The same of a stream of weights, so far ahead; the processor's own prefetch stops at page
-// borders.
-FOLIO_INLINE void FetchAhead(const std::byte* stream) { Fetch(stream + kFetchBytes); }
+// The same of a stream of weights, so far ahead: Intel's own prefetch stops at page borders. AMD's,
+// on the processors that have bf16 products, is faster by itself than beside this.
+FOLIO_INLINE void FetchAhead([[maybe_unused]] const std::byte* stream) {
+#if !defined(__AVX512BF16__) || defined(__AMX_TILE__)
+  Fetch(stream + kFetchBytes);
+#endif
+}
 // A line that is about to be written.
 FOLIO_INLINE void FetchToWrite(float* line) { __builtin_prefetch(line, 1, 3); }
 
