@@ -42,11 +42,10 @@ bool IsRejection(const RpcRecord& call) {
 
 void TenantMetrics::SetTenants(std::set<std::string> names) {
   MutexLock lock(&mu_);
-  tenants_ = std::move(names);
-  const std::set<std::string>& known = tenants_;
-  std::erase_if(accounts_, [&known](const auto& account) {
-    return account.first != kOthers && !known.contains(account.first);
+  std::erase_if(accounts_, [&names](const auto& account) {
+    return account.first != kOthers && !names.contains(account.first);
   });
+  tenants_ = std::move(names);
   if (tenants_.size() > kMaxTenants) return;
   // A counter that begins at 0 shows its first event as a rate.
   for (const std::string& name : tenants_) accounts_[name];
