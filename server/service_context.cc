@@ -247,11 +247,11 @@ grpc::Status ServiceContext::Refusal(const absl::Status& status) const {
       metrics->OnRejected("draining");
       return ToGrpcStatus(status, {"DRAINING", {}, kDrainingRetry});
     case absl::StatusCode::kFailedPrecondition:
-      if (const auto expected = status.GetPayload(kFirstTokenPayload)) {
+      if (const auto expected = status.GetPayload(kExpectedSecondsPayload)) {
         metrics->OnRejected("deadline");
-        return ToGrpcStatus(status, {"DEADLINE_TOO_SOON",
-                                     {{"expected_first_token_seconds", std::string(*expected)}},
-                                     RetryDelay()});
+        return ToGrpcStatus(
+            status,
+            {"DEADLINE_TOO_SOON", {{"expected_seconds", std::string(*expected)}}, RetryDelay()});
       }
       metrics->OnRejected("capacity");
       return ToGrpcStatus(status);

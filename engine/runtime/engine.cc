@@ -159,6 +159,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
   if (spec.document.has_value() && directory_.Touch(*spec.document)) {
     keeper()->UpdateAttributes(*spec.document, AttributesOf(*spec.document));
   }
+  const LoadItem item = ItemOf(spec, checked, thread_.answer_lengths());
   const RequestId id = next_id_.fetch_add(1);
   auto generation = std::make_unique<Generation>(std::move(spec), sink, *model_->tokenizer,
                                                  info().eos_tokens, std::move(ticket));
@@ -167,7 +168,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
     posted.reset();
     loop.Submit(id, std::move(generation));
   };
-  thread_.Post({std::move(submit), FailRequest(id, std::move(sink))});
+  thread_.Post({std::move(submit), FailRequest(id, std::move(sink))}, item);
   return id;
 }
 

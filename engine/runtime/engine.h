@@ -255,8 +255,8 @@ class Engine {
   // has failed or is not finished), UNIMPLEMENTED (evidence of a strategy that has none,
   // a report of a prompt that the strategy cuts),
   // RESOURCE_EXHAUSTED with a kLimitPayload (the queue is full, or its tenant's part of it),
-  // FAILED_PRECONDITION with a kFirstTokenPayload (its deadline is long before its first token
-  // could be there), UNAVAILABLE (draining).
+  // FAILED_PRECONDITION with a kExpectedSecondsPayload (its answer is expected to end after its
+  // deadline), UNAVAILABLE (draining).
   virtual absl::StatusOr<RequestId> Submit(GenerateSpec spec, std::shared_ptr<EventSink> sink) = 0;
 
   // What a request would take if it were submitted now, and whether there is memory for it. Errors:

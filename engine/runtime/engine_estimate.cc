@@ -1,6 +1,7 @@
 // The front door: what a request or a document would take.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -74,20 +75,22 @@ absl::StatusOr<Estimate> EngineImpl::EstimateRequest(GenerateSpec spec) const {
   JudgeFit(needed, &estimate);
   if (estimate.fit != Estimate::Fit::kNever) {
     const WorkLoad load = thread_.GetLoad();
-    SetForecast(Predict(load, ItemOf(spec, checked, load), kMostSeconds), &estimate);
+    LoadItem item = ItemOf(spec, checked, load.answers);
+    ComesNow(load, &item);
+    SetForecast(Predict(load, item, kMostSeconds), &estimate);
   }
   return estimate;
 }
 
 LoadItem EngineImpl::ItemOf(const GenerateSpec& spec, const Checked& checked,
-                            const WorkLoad& load) const {
+                            const AnswerLengths& lengths) const {
   const int64_t prompt_tokens = checked.total_tokens - spec.stop.max_new_tokens;
   const AttentionPlan plan = PlanFor(spec.attention, model_->attention, prompt_tokens);
   LoadItem item = NewItem(model_->scheduler.costs, plan,
                           {prompt_tokens - checked.prefill_tokens, prompt_tokens},
-                          {spec.tenant, spec.priority}, load);
+                          {spec.tenant, spec.priority});
   item.needed_bytes = checked.needed_bytes;
-  item.answer_tokens = load.answer_part * spec.stop.max_new_tokens;
+  item.answer_tokens = lengths.Expected(spec.stop);
   return item;
 }
 
@@ -96,13 +99,16 @@ absl::Status EngineImpl::CheckDeadline(const GenerateSpec& spec, const Checked& 
   const std::chrono::duration<double> left = *spec.deadline - std::chrono::steady_clock::now();
   if (left.count() <= 0) return absl::OkStatus();  // it ends at once
   const WorkLoad load = thread_.GetLoad();
-  const LoadItem item = ItemOf(spec, checked, load);
+  LoadItem item = ItemOf(spec, checked, load.answers);
+  ComesNow(load, &item);
   const std::optional<double> least = IsTooLate(load, item, left.count());
   if (!least.has_value()) return absl::OkStatus();
   absl::Status status = absl::FailedPreconditionError(
-      absl::StrCat("the deadline is in ", left.count(), " s, the first token is expected in ",
-                   *least, " s or later: ask with a later deadline, or when less is to be done"));
-  status.SetPayload(kFirstTokenPayload, absl::Cord(absl::StrCat(*least)));
+      absl::StrCat("the deadline is in ", left.count(), " s, the answer is expected to take ",
+                   *least, " s or more, with ", std::llround(item.answer_tokens),
+                   " tokens: ask with a later deadline, for fewer tokens (max_new_tokens), or when "
+                   "less is to be done"));
+  status.SetPayload(kExpectedSecondsPayload, absl::Cord(absl::StrCat(*least)));
   return status;
 }
 
@@ -134,7 +140,8 @@ absl::StatusOr<Estimate> EngineImpl::EstimateDocument(const AttentionSpec& atten
   if (estimate.fit == Estimate::Fit::kNever) return estimate;
   const WorkLoad load = thread_.GetLoad();
   LoadItem item = NewItem(model_->scheduler.costs, PlanFor(estimate.attention, model_->attention),
-                          {0, num_tokens}, payer, load);
+                          {0, num_tokens}, payer);
+  ComesNow(load, &item);
   item.needed_bytes = needed;
   item.needs_place = false;
   SetForecast(Predict(load, item, kMostSeconds), &estimate);

@@ -150,12 +150,13 @@ class EngineImpl final : public Engine {
   // Resolves its attention. Errors: those of Submit.
   absl::StatusOr<Checked> Check(GenerateSpec* spec) const;
   // A request as a forecast sees it.
-  LoadItem ItemOf(const GenerateSpec& spec, const Checked& checked, const WorkLoad& load) const;
+  LoadItem ItemOf(const GenerateSpec& spec, const Checked& checked,
+                  const AnswerLengths& lengths) const;
   // Whether one more could run or wait.
   absl::Status CheckPlaces() const;
   // Check, and whether the cache and the queue have room for it.
   absl::StatusOr<Checked> CheckAdmission(GenerateSpec* spec) const;
-  // FAILED_PRECONDITION if its deadline is long before its first token could be there.
+  // FAILED_PRECONDITION if its answer is expected to end after its deadline.
   absl::Status CheckDeadline(const GenerateSpec& spec, const Checked& checked) const;
   // RESOURCE_EXHAUSTED with the bound that it would be beyond.
   absl::Status JoinQueue(const GenerateSpec& spec, const Checked& checked,

@@ -390,8 +390,7 @@ void EngineLoop::AcceptOutput(ModelRunner::Output output) {
   }
   generation->NoteEvidence(store_->geometry().num_layers);
   if (!generation->Accept(std::move(output.sample))) return;
-  constexpr double kShareOfNew = 0.05;
-  answer_part_ += kShareOfNew * (generation->answered_part() - answer_part_);
+  answer_lengths_.Note(generation->spec.stop, generation->num_generated());
   Forget(generation);
 }
 

@@ -18,6 +18,7 @@
 #include "engine/runtime/scoring_table.h"
 #include "engine/runtime/shared_prompts.h"
 #include "engine/runtime/slow_step_watch.h"
+#include "engine/sched/answer_lengths.h"
 #include "engine/sched/arrivals.h"
 #include "engine/sched/scheduler.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -130,6 +131,8 @@ class EngineLoop {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   int num_waiting_for(Generation::Wait what) const;
   int num_running() const { return static_cast<int>(running_.size()); }
+  // Of those that run: whose prompt is read.
+  int num_answering() const;
   int64_t waiting_prefill_tokens() const;
   // Of a token of a prompt beside the answers that run; 0: unknown.
   double PrefillTokenSeconds() const;
@@ -279,8 +282,7 @@ class EngineLoop {
   SlowStepWatch slow_steps_;
   Counters counters_;
   LastStep last_step_;
-  // Of the tokens that were asked for, those that answers came to.
-  double answer_part_ = 1;
+  AnswerLengths answer_lengths_;
   RestoreChoice restores_;
   SliceReads measured_;              // of all steps, as of the last one
   std::deque<StartedStep> started_;  // at most two, the oldest first

@@ -7,10 +7,9 @@ namespace folio {
 
 double EngineLoop::AnswerLeft(const Generation& generation) const {
   const Sequence& sequence = generation.sequence;
-  const auto most = static_cast<double>(generation.spec.stop.max_new_tokens);
   const auto had =
       static_cast<double>(std::max<int64_t>(0, sequence.num_known - sequence.num_prompt));
-  return std::max(1.0, answer_part_ * most - had);
+  return std::max(1.0, answer_lengths_.Expected(generation.spec.stop) - had);
 }
 
 // It is looked at before each step: of one that waits for a document alone it may have changed.
@@ -25,13 +24,20 @@ int EngineLoop::num_waiting_for(Generation::Wait what) const {
       [what](const Generation* generation) { return generation->awaited() == what; }));
 }
 
+int EngineLoop::num_answering() const {
+  return static_cast<int>(
+      std::count_if(running_.begin(), running_.end(),
+                    [](const Generation* generation) { return generation->sequence.decoding(); }));
+}
+
 double EngineLoop::PrefillTokenSeconds() const {
   const double work = scheduler_.rates().AsLately(0, 1).prompt_work;
-  return scheduler_.UsualSeconds(1, work, 0, num_running());
+  return scheduler_.UsualSeconds(1, work, 0, num_answering());
 }
 
 // Those that run, too: what is left of their prompts is not read before that of others.
 void EngineLoop::FindLate(SteadyTime now) {
+  const int answers = num_answering() + 1;  // with its own
   const auto judge = [&](Generation* generation) {
     const std::optional<SteadyTime>& deadline = generation->spec.deadline;
     if (!deadline.has_value() || generation->awaits_document) return;
@@ -42,7 +48,7 @@ void EngineLoop::FindLate(SteadyTime now) {
         static_cast<double>(reads ? sequence.num_known - Scheduler::BeginOfPrefill(sequence) : 0);
     generation->claim().late =
         left.count() < scheduler_.UsualSeconds(tokens, reads ? WorkLeft(*generation) : 0,
-                                               AnswerLeft(*generation), num_running());
+                                               AnswerLeft(*generation), answers);
   };
   std::for_each(waiting_.begin(), waiting_.end(), judge);
   std::for_each(running_.begin(), running_.end(), judge);
@@ -70,7 +76,7 @@ void EngineLoop::Describe(WorkLoad* load) const {
   scheduler_.Describe(load);
   load->free_bytes += documents_.evictable_bytes();
   load->max_running_requests = options_.max_running_requests;
-  load->answer_part = answer_part_;
+  load->answers = answer_lengths_;
   arrivals_.Describe(options_.clock(), &load->flows);
   load->items.clear();
   for (const Generation* generation : running_) load->items.push_back(Describe(*generation));

@@ -32,6 +32,16 @@ void EngineThread::PostMade(EngineCommands commands) noexcept {
   wake_.NotifyOne();
 }
 
+void EngineThread::Post(EngineCommand command, const LoadItem& request) {
+  EngineCommands commands = OneCommand(std::move(command));
+  {
+    MutexLock lock(&mu_);
+    new_requests_.push_back(request);
+    inbox_.splice(inbox_.end(), commands);
+  }
+  wake_.NotifyOne();
+}
+
 EngineStats EngineThread::Stats() const {
   MutexLock lock(&mu_);
   return stats_;
@@ -43,7 +53,16 @@ WorkLoad EngineThread::GetLoad() const {
   WorkLoad load = load_;
   load.in_step = stats_.busy;
   load.step_elapsed_seconds = std::chrono::duration<double>(now - published_).count();
+  for (LoadItem request : new_requests_) {
+    ComesNow(load, &request);
+    load.items.push_back(request);
+  }
   return load;
+}
+
+AnswerLengths EngineThread::answer_lengths() const {
+  MutexLock lock(&mu_);
+  return load_.answers;
 }
 
 bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
@@ -59,6 +78,7 @@ bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
     }
   }
   commands->swap(inbox_);
+  num_taken_ = new_requests_.size();
   return !stopping_;
 }
 
@@ -73,6 +93,13 @@ bool EngineThread::DescribeLoad(bool busy) {
   const SteadyTime end = std::chrono::steady_clock::now();
   describes_again_ = end + kPartOfTime * (end - begin);
   return described;
+}
+
+void EngineThread::TakeDescribedLoad() {
+  std::swap(load_, next_load_);
+  new_requests_.erase(new_requests_.begin(),
+                      new_requests_.begin() + static_cast<std::ptrdiff_t>(num_taken_));
+  num_taken_ = 0;
 }
 
 void EngineThread::Publish(bool busy) {
@@ -118,7 +145,7 @@ void EngineThread::Publish(bool busy) {
   MutexLock lock(&mu_);
   stats_ = stats;
   published_ = std::chrono::steady_clock::now();
-  if (described) std::swap(load_, next_load_);
+  if (described) TakeDescribedLoad();
 }
 
 void EngineThread::Apply(EngineCommands* commands) {

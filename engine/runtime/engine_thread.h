@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "engine/base/mutex.h"
 #include "engine/runtime/engine.h"
@@ -24,11 +26,14 @@ class EngineThread {
   // Applied in order, between two steps.
   void Post(EngineCommand command) { PostMade(OneCommand(std::move(command))); }
   void PostMade(EngineCommands commands) noexcept;
+  // A request comes with it, for the load.
+  void Post(EngineCommand command, const LoadItem& request);
 
   // As of the last step, or of the last command. What was posted since is not in them.
   EngineStats Stats() const;
-  // The work that was there then.
+  // The work that was there then, and the requests that came since.
   WorkLoad GetLoad() const;
+  AnswerLengths answer_lengths() const;
 
  private:
   void Main();
@@ -38,6 +43,7 @@ class EngineThread {
   void Publish(bool busy);
   // Of next_load_, if it is time; false: it is not, or there was no memory.
   bool DescribeLoad(bool busy);
+  void TakeDescribedLoad() FOLIO_REQUIRES(mu_);
 
   EngineLoop* const loop_;
   KvStore* const store_;
@@ -49,6 +55,9 @@ class EngineThread {
   EngineStats stats_ FOLIO_GUARDED_BY(mu_);
   SteadyTime published_ FOLIO_GUARDED_BY(mu_) = {};
   WorkLoad load_ FOLIO_GUARDED_BY(mu_);
+  // Requests that are not in it, as they were posted; of the first ones the loop has the commands.
+  std::vector<LoadItem> new_requests_ FOLIO_GUARDED_BY(mu_);
+  size_t num_taken_ FOLIO_GUARDED_BY(mu_) = 0;
   // Its own thread's; has the memory of the one before.
   WorkLoad next_load_;
   SteadyTime describes_again_ = {};

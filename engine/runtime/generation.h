@@ -84,10 +84,7 @@ class Generation {
   void NoteMemory(const KvFootprint& footprint);
   void NoteReads(Tier home, const SliceReads& reads);
 
-  // Of the tokens that were asked for, what the answer has.
-  double answered_part() const {
-    return static_cast<double>(num_generated_) / static_cast<double>(spec.stop.max_new_tokens);
-  }
+  int64_t num_generated() const { return num_generated_; }
   SteadyTime submitted() const { return submitted_; }
   Phase phase() const;
   // Of the token that Accept gets next.

@@ -28,8 +28,7 @@ void LoadItem::SetWork(double work, double next_token) {
 }
 
 LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
-                 const std::pair<int64_t, int64_t>& tokens, const Payer& payer,
-                 const WorkLoad& load) {
+                 const std::pair<int64_t, int64_t>& tokens, const Payer& payer) {
   const auto& [begin, end] = tokens;
   Claim claim;
   claim.priority = payer.priority;
@@ -42,11 +41,18 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
     item.tenant = KeyOf(*payer.tenant);
     item.weight = payer.tenant->weight;
   }
-  for (const LoadItem& other : load.items) {
-    if (item.tenant != 0 && other.tenant == item.tenant) item.served = other.served;
-  }
-  item.rank = item.served + claim.rank();
+  item.rank = claim.rank();
   return item;
+}
+
+void ComesNow(const WorkLoad& load, LoadItem* item) {
+  if (item->tenant == 0) return;
+  const auto other =
+      std::find_if(load.items.begin(), load.items.end(),
+                   [item](const LoadItem& one) { return one.tenant == item->tenant; });
+  if (other == load.items.end()) return;
+  item->served = other->served;
+  item->rank += item->served;
 }
 
 // The median of some futures, that differ in when more comes: the mean would be that of the few in
@@ -61,7 +67,7 @@ std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, doub
   const size_t wanted = load.flows.empty() ? 1 : kFutures;
   for (int steps = 0; futures.size() < wanted && steps < kMostSteps;) {
     ScheduleSimulation simulation(load, item, kExactSteps, futures.size());
-    futures.push_back(simulation.Run(item, most_seconds));
+    futures.push_back(simulation.Run(item, most_seconds, ScheduleSimulation::Until::kFirstToken));
     steps += simulation.num_simulated();
   }
   const auto middle = futures.begin() + std::ssize(futures) / 2;
@@ -99,21 +105,23 @@ double AtMost(const WorkLoad& load, const LoadItem& item) {
     return (one.prompt_tokens / tokens + 1) * step +
            one.answer_tokens * (answer + empty / together);
   };
-  double all = seconds(item);
+  double all = seconds(item) + item.answer_tokens * empty;  // it may be the last one
   for (const LoadItem& one : load.items) all += seconds(one);
   return all;
 }
 
-// Two thirds of what is expected is enough to be sure, however near that is: requests that are
+// Steps of which each stands for many are enough, however near the deadline is: requests that are
 // refused are to cost little.
 std::optional<double> IsTooLate(WorkLoad load, const LoadItem& item, double left_seconds) {
-  constexpr double kMargin = 1.5;
+  constexpr double kMargin = 1.1;  // steps differ
   if (AtMost(load, item) < left_seconds) return std::nullopt;
   load.flows.clear();
   const double most = kMargin * left_seconds;
   if (!load.rates.known()) return std::nullopt;
   ScheduleSimulation simulation(load, item, /*exact_steps=*/0, /*future=*/0);
-  if (simulation.Run(item, most).first_token_seconds < most) return std::nullopt;
+  if (simulation.Run(item, most, ScheduleSimulation::Until::kEnd).end_seconds < most) {
+    return std::nullopt;
+  }
   return most;
 }
 

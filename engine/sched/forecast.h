@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/sched/answer_lengths.h"
 #include "engine/sched/fair_share.h"
 #include "engine/sched/step_pacer.h"
 #include "engine/sched/step_rates.h"
@@ -73,20 +74,22 @@ struct WorkLoad {
   // A step runs, since so long: what comes now is in the next one.
   bool in_step = false;
   double step_elapsed_seconds = 0;
-  // Of the longest answers that were asked for, what answers have come to.
-  double answer_part = 1;
+  AnswerLengths answers;
 };
 
 struct Forecast {
   double queue_seconds = 0;        // until it has its place
   double first_token_seconds = 0;  // until its prompt is in the cache
+  double end_seconds = 0;          // until its answer is whole, where that is asked for
 };
 
-// Tokens [first, second) of a prompt under a plan, which come now on account of a tenant. Without
-// what they need of the cache, and the answer.
+// Tokens [first, second) of a prompt under a plan, on account of a tenant that has nothing else.
+// Without what they need of the cache, and the answer.
 LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
-                 const std::pair<int64_t, int64_t>& tokens, const Payer& payer,
-                 const WorkLoad& load);
+                 const std::pair<int64_t, int64_t>& tokens, const Payer& payer);
+
+// A new item comes beside what is there: its tenant has had work before.
+void ComesNow(const WorkLoad& load, LoadItem* item);
 
 // When an item that comes now would have its first token: the work that is there, and what comes
 // as the flows say, goes on as FairShare shares it out (ScheduleSimulation). Of its own tenant more
@@ -95,13 +98,13 @@ LoadItem NewItem(const WorkCosts& costs, const AttentionPlan& plan,
 // nullopt: too few steps have run. Pure.
 std::optional<Forecast> Predict(const WorkLoad& load, const LoadItem& item, double most_seconds);
 
-// Whether an item that comes now cannot have its first token within `left_seconds`: two thirds of
-// what is expected is later, even if nothing else comes. Returns the seconds that it takes at
-// least, as expected; nullopt: it may be in time.
+// Whether the answer to an item that comes now is expected to end after `left_seconds`, even if
+// nothing else comes. Returns the seconds that it takes at least, as expected; nullopt: it may be
+// in time.
 std::optional<double> IsTooLate(WorkLoad load, const LoadItem& item, double left_seconds);
 
-// More than Predict can say if nothing else comes, at little cost: as if all that is there were
-// done one after the other.
+// More than Predict can say if nothing else comes, at little cost, and no less than its answer
+// takes to its end: as if all that is there were done one after the other.
 double AtMost(const WorkLoad& load, const LoadItem& item);
 
 }  // namespace folio

@@ -49,24 +49,26 @@ ScheduleSimulation::ScheduleSimulation(const WorkLoad& load, const LoadItem& ask
   }
   for (const WorkFlow& flow : load.flows) {
     const bool is_own = asked.tenant != 0 && flow.item.tenant == asked.tenant;
-    if (!is_own || !comes_alone) AddSource(flow);
+    if (!is_own || !comes_alone) sources_.push_back({&flow, Gap(flow)});
   }
   if (!load.in_step) return;
   Advance(/*most_steps=*/1);
   seconds_ = std::max(0.0, seconds_ - load.step_elapsed_seconds);
 }
 
-Forecast ScheduleSimulation::Run(const LoadItem& item, double most_seconds) {
+Forecast ScheduleSimulation::Run(const LoadItem& item, double most_seconds, Until until) {
+  const std::optional<double>& goal = until == Until::kEnd ? end_seconds_ : first_token_seconds_;
   Part asked = PartOf(item);
   asked.is_asked = true;
   Join(asked);
-  while (seconds_ < most_seconds) {
+  while (seconds_ < most_seconds && !goal.has_value()) {
     const double next = Arrive();
     Admit();
     if (!Advance(StepsUntil(next))) break;
-    if (answered_) return {queue_seconds_.value_or(0), seconds_};
   }
-  return {queue_seconds_.value_or(most_seconds), most_seconds};
+  return {.queue_seconds = queue_seconds_.value_or(most_seconds),
+          .first_token_seconds = first_token_seconds_.value_or(most_seconds),
+          .end_seconds = end_seconds_.value_or(most_seconds)};
 }
 
 ScheduleSimulation::Tenant* ScheduleSimulation::TenantOf(const LoadItem& item) {
@@ -110,12 +112,6 @@ void ScheduleSimulation::LeavePlace(const Part& part) {
   if (!part.item.needs_place) return;
   --part.tenant->places;
   --num_places_;
-}
-
-// Those that came during the step that runs are not in the load yet.
-void ScheduleSimulation::AddSource(const WorkFlow& flow) {
-  const double begin = load_.in_step ? -load_.step_elapsed_seconds : 0;
-  sources_.push_back({&flow, begin + Gap(flow)});
 }
 
 double ScheduleSimulation::Gap(const WorkFlow& flow) {
@@ -377,13 +373,14 @@ void ScheduleSimulation::GoOn(double tokens, double num_answers, Part* part) {
   if (item.prompt_tokens >= kRest) return;
   item.prompt_tokens = 0;
   item.answer_tokens -= 1;  // it is drawn in the step that ends its prompt
-  answered_ = answered_ || part->is_asked;
+  if (part->is_asked) first_token_seconds_ = seconds_;
 }
 
 void ScheduleSimulation::EndAnswers() {
   std::erase_if(running_, [this](const Part& part) {
     const bool ended = part.answers() && part.item.answer_tokens < kNothing;
     if (!ended) return false;
+    if (part.is_asked) end_seconds_ = seconds_;
     may_admit_ = true;
     free_bytes_ += part.item.needed_bytes;
     LeavePlace(part);

@@ -12,11 +12,11 @@
 
 namespace folio {
 
-// The steps that are expected from now on, until an item has its first token. The first ones, as
-// many as the caller can wait for (some microseconds each), are planned token by token with the
-// FairShare of the scheduler itself, what its tenants are owed now included. Further away, where
-// less is known of what comes, each one simulated stands for many, until the next prompt or answer
-// ends, and what they share is no whole number of tokens.
+// The steps that are expected from now on, until an item has its first token or its answer. The
+// first ones, as many as the caller can wait for (some microseconds each), are planned token by
+// token with the FairShare of the scheduler itself, what its tenants are owed now included. Further
+// away, where less is known of what comes, each one simulated stands for many, until the next
+// prompt or answer ends, and what they share is no whole number of tokens.
 class ScheduleSimulation {
  public:
   // `load` must outlive it. What is expected to come does so at random times, those of `future`
@@ -24,8 +24,9 @@ class ScheduleSimulation {
   // it is there already.
   ScheduleSimulation(const WorkLoad& load, const LoadItem& asked, int exact_steps, size_t future);
 
-  // Once: `item` comes now.
-  Forecast Run(const LoadItem& item, double most_seconds);
+  enum class Until { kFirstToken, kEnd };
+  // Once: `item` comes now, and is followed so far. What is not known by then takes `most_seconds`.
+  Forecast Run(const LoadItem& item, double most_seconds, Until until);
   // Steps that it has looked at.
   int num_simulated() const { return num_simulated_; }
 
@@ -59,7 +60,6 @@ class ScheduleSimulation {
   void Join(const Part& part);
   void Run(const Part& part);
   void LeavePlace(const Part& part);
-  void AddSource(const WorkFlow& flow);
   // Seconds until the next one of it.
   double Gap(const WorkFlow& flow);
   // Those that have come by now wait; returns when the next one comes.
@@ -112,8 +112,10 @@ class ScheduleSimulation {
   int64_t free_bytes_;
   double seconds_ = 0;
   double last_step_seconds_ = 0;
+  // Of the item that is asked for.
   std::optional<double> queue_seconds_;
-  bool answered_ = false;
+  std::optional<double> first_token_seconds_;
+  std::optional<double> end_seconds_;
 };
 
 }  // namespace folio

@@ -67,16 +67,16 @@ inline constexpr char kDocuments[] = "documents";
 inline constexpr char kUnfinishedUploads[] = "unfinished_uploads";
 inline constexpr char kStoredBytes[] = "stored_bytes";
 
-// Payload of a refusal for want of time: the seconds until the first token, as expected.
-inline constexpr char kFirstTokenPayload[] = "folio/first_token_seconds";
+// Payload of a refusal for want of time: the seconds that the answer takes at least, as expected.
+inline constexpr char kExpectedSecondsPayload[] = "folio/expected_seconds";
 
 struct StopParams {
   int max_new_tokens = 128;
   // Before so many tokens no token that ends the answer is drawn, and their text is not searched
   // for stop strings.
   int min_new_tokens = 0;
-  std::vector<std::string> stop_strings;
-  std::vector<int32_t> stop_token_ids;
+  std::vector<std::string> stop_strings = {};
+  std::vector<int32_t> stop_token_ids = {};
   bool ignore_eos = false;
 };
 

@@ -178,8 +178,8 @@ TEST_F(ForecastsOfEngine, ADeadlineLongBeforeTheFirstTokenIsRefusedWithTheEstima
   };
   const absl::Status refused = SubmitWith(part(0.1), 3000);
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(refused.GetPayload(kFirstTokenPayload).has_value());
-  EXPECT_THAT(refused.message(), testing::HasSubstr("the first token is expected"));
+  EXPECT_TRUE(refused.GetPayload(kExpectedSecondsPayload).has_value());
+  EXPECT_THAT(refused.message(), testing::HasSubstr("the answer is expected to take"));
   // Where there is no room nobody looks when there will be.
   const TenantPtr full = Named("a", {.max_queued_requests = 1, .max_queued_prefill_tokens = 3000});
   GenerateSpec first = Spec(3000);

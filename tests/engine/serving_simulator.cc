@@ -131,8 +131,9 @@ double ServingSimulator::WorkOf(const SimulatedRequest& request) const {
 LoadItem ServingSimulator::ItemOf(const SimulatedRequest& request) const {
   const AttentionPlan plan = PlanFor(FullAttention(), Model());
   LoadItem item =
-      NewItem(options_.scheduler.costs, plan, {0, request.prompt_tokens}, {request.tenant}, load_);
-  item.answer_tokens = load_.answer_part * request.answer_tokens;
+      NewItem(options_.scheduler.costs, plan, {0, request.prompt_tokens}, {request.tenant});
+  ComesNow(load_, &item);
+  item.answer_tokens = load_.answers.Expected({.max_new_tokens = request.answer_tokens});
   item.needed_bytes = store_->BytesNeeded(plan, request.prompt_tokens + request.answer_tokens,
                                           options_.scheduler.step_tokens, 0);
   return item;
@@ -167,6 +168,7 @@ void ServingSimulator::Submit(SimulatedOutcome* outcome) {
   spec.tokens.assign(static_cast<size_t>(request.prompt_tokens), 3);
   spec.attention = FullAttention();
   spec.stop.max_new_tokens = request.answer_tokens;
+  load_.items.push_back(ItemOf(request));  // those that come during this step know of it
   if (request.deadline_seconds > 0) {
     spec.deadline = Time(request.arrives + request.deadline_seconds);
   }
@@ -184,11 +186,10 @@ std::vector<SimulatedOutcome> ServingSimulator::Run(std::vector<SimulatedRequest
   }
   size_t next = 0;
   const auto take = [&](const std::optional<double>& step_begin) {
-    const size_t first = next;
     for (; next < outcomes.size() && outcomes[next].request.arrives <= now_; ++next) {
       Ask(&outcomes[next], outcomes[next].request.arrives, step_begin);
+      Submit(&outcomes[next]);
     }
-    for (size_t n = first; n < next; ++n) Submit(&outcomes[n]);
   };
   while (now_ < until) {
     loop_->AdmitRequests();

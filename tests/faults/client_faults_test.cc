@@ -78,7 +78,7 @@ TEST(Faults, AbortDeadlineAndDisconnectRace) {
   std::mt19937 random(7);
   for (int n = 0; n < kRounds; ++n) {
     TcpProxy proxy(server.runner().grpc_port());
-    v1::GenerateRequest request = Work(3, 5000);
+    v1::GenerateRequest request = WorkThatMightEnd(3, 5000);
     request.set_request_id(absl::StrCat("race-", n));
     const std::chrono::milliseconds timeout(150 + random() % 50);
     const auto begin = std::chrono::steady_clock::now();

@@ -30,7 +30,7 @@ TEST(Faults, ClockJumps) {
     SetWallClock(jump);
     const Answer answer = ReadAll(&running);
     EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
-    Generate timed(server.channel(), Work(5, 5000), std::chrono::milliseconds(200));
+    Generate timed(server.channel(), WorkThatMightEnd(5, 5000), std::chrono::milliseconds(200));
     EXPECT_EQ(timed.Finish().error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
     EXPECT_TRUE(AnswerOf(server, Question("book")).status.ok());
     SetWallClock(std::chrono::seconds(0));

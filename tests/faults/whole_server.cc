@@ -65,6 +65,12 @@ v1::GenerateRequest Work(int prompt_tokens, uint32_t new_tokens) {
   return request;
 }
 
+v1::GenerateRequest WorkThatMightEnd(int prompt_tokens, uint32_t new_tokens) {
+  v1::GenerateRequest request = Work(prompt_tokens, new_tokens);
+  request.mutable_stopping()->add_stop("a text that no answer has");
+  return request;
+}
+
 v1::GenerateRequest Question(const std::string& document, uint32_t new_tokens) {
   v1::GenerateRequest request = AskDocument(document, "Who saw the visions of God?");
   request.mutable_stopping()->set_max_new_tokens(new_tokens);

@@ -26,6 +26,8 @@ class WholeServer : public TestServer {
 
 // A request of so many prompt tokens whose answer has so many tokens, whatever they are.
 v1::GenerateRequest Work(int prompt_tokens, uint32_t new_tokens);
+// The same, whose answer might as well end early: it is not refused for a deadline before its end.
+v1::GenerateRequest WorkThatMightEnd(int prompt_tokens, uint32_t new_tokens);
 // A question about a document, the same way.
 v1::GenerateRequest Question(const std::string& document, uint32_t new_tokens = 8);
 

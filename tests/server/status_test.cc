@@ -122,14 +122,14 @@ TEST(Status, ABoundThatIsReachedIsNamed) {
 TEST(Status, ADeadlineThatCannotBeMetIsToldWithTheEstimate) {
   TestServer server;
   absl::Status late = absl::FailedPreconditionError("too soon");
-  late.SetPayload(kFirstTokenPayload, absl::Cord("12.5"));
+  late.SetPayload(kExpectedSecondsPayload, absl::Cord("12.5"));
   server.engine().RefuseSubmit(late);
   Generate call(server.channel(), Ask("hello"));
   const grpc::Status status = call.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   const Details details = DetailsOf(status);
   EXPECT_EQ(details.info.reason(), "DEADLINE_TOO_SOON");
-  EXPECT_EQ(details.info.metadata().at("expected_first_token_seconds"), "12.5");
+  EXPECT_EQ(details.info.metadata().at("expected_seconds"), "12.5");
   EXPECT_TRUE(details.retry.has_value());
 }
 
