@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
 
 #include "engine/sched/forecast.h"
@@ -32,8 +33,8 @@ class DeadlineForecast : public testing::Test {
     load_.max_running_requests = 4;
     load_.free_bytes = 1000;
   }
-  static LoadItem Item(double prompt_tokens, double answer_tokens) {
-    return {.tenant = 1,
+  static LoadItem Item(double prompt_tokens, double answer_tokens, uint64_t tenant = 1) {
+    return {.tenant = tenant,
             .rank = prompt_tokens,
             .prompt_tokens = prompt_tokens,
             .answer_tokens = answer_tokens};
@@ -95,10 +96,10 @@ TEST_F(DeadlineForecast, NoAnswerEndsLaterThanAfterEverythingInARow) {
     load_.free_bytes = upto(1) == 0 ? 1 << 30 : 500;
     for (int n = upto(4); n > 0; --n) AddRunning(upto(300), 1 + upto(50));
     for (int n = upto(30); n > 0; --n) {
-      load_.items.push_back(Item(1 + upto(400), 1 + upto(50)));
+      load_.items.push_back(Item(1 + upto(400), 1 + upto(50), 1 + upto(1)));
       load_.items.back().needed_bytes = upto(500);
     }
-    LoadItem item = Item(1 + upto(3000), 1 + upto(100));
+    LoadItem item = Item(1 + upto(3000), 1 + upto(100), 1 + upto(1));
     item.needed_bytes = upto(500);
     EXPECT_GE(AtMost(load_, item), 0.99 * End(item)) << "round " << round;
   }

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <vector>
 
 #include "engine/sched/step_rates.h"
@@ -277,25 +276,6 @@ TEST_F(ForecastTest, NothingTakesLongerThanEverythingInARow) {
   EXPECT_LT(AtMost(load_, item), 100);
   load_.rates = {};
   EXPECT_EQ(AtMost(load_, item), 0);
-}
-
-TEST_F(ForecastTest, NothingTakesLongerThanEverythingInARowWhereverItWaits) {
-  std::mt19937 random(7);
-  const auto upto = [&random](int most) {
-    return std::uniform_int_distribution<int>(0, most)(random);
-  };
-  for (int round = 0; round < 200; ++round) {
-    load_.items.clear();
-    load_.free_bytes = upto(1) == 0 ? 1 << 30 : 500;
-    for (int n = upto(4); n > 0; --n) AddRunning(a_, upto(300), 1 + upto(50));
-    for (int n = upto(30); n > 0; --n) {
-      AddWaiting(n % 3 == 0 ? a_ : b_, 1 + upto(400), 1 + upto(50));
-      load_.items.back().needed_bytes = upto(500);
-    }
-    LoadItem item = Item(upto(1) == 0 ? a_ : b_, 1 + upto(3000), 10);
-    item.needed_bytes = upto(500);
-    EXPECT_GE(AtMost(load_, item), 0.99 * Ask(item).first_token_seconds) << "round " << round;
-  }
 }
 
 // A full queue of short questions with late deadlines is not simulated for each that comes.
