@@ -154,7 +154,7 @@ class EngineLoopTest : public testing::Test {
   // The front door's part of a document's life.
   DocumentHandle Open(const std::string& id, std::shared_ptr<EventSink> sink = nullptr,
                       const Payer& payer = {}) {
-    const DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr, payer)->handle;
+    DocumentHandle handle = directory_.Create(id, Attention("full"), nullptr, payer)->handle;
     loop_.documents().Create(handle, Attention("full"));
     loop_.documents().Follow(handle, std::move(sink));
     return handle;
@@ -172,7 +172,7 @@ class EngineLoopTest : public testing::Test {
     loop_.documents().Drop(handle, absl::NotFoundError("deleted"));
   }
   DocumentHandle Upload(const std::string& id, int num_tokens) {
-    const DocumentHandle handle = Open(id);
+    DocumentHandle handle = Open(id);
     Append(handle, num_tokens);
     Finish(handle);
     RunUntilIdle();
