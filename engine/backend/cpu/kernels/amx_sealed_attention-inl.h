@@ -88,9 +88,10 @@ void AttendTileRows(int page_tokens, const AttendPageArgs& args, const TilePage&
       Store(p[r] + t, ToFloat(LoadInts(sums.numbers[r] + t)) * Splat(q.scales[r]));
     }
   }
-  const PageFold fold = FoldScores<SealedCache, kTileRows>(page_tokens, args, first_row, p);
+  MostOfRows most;
+  const PageFold fold = FoldSealedScores<kTileRows>(page_tokens, args, first_row, p, &most);
   TileQuadRows<kMaxPageTokens> weights;
-  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, fetcher);
+  weights.Round(p[0], kWeightStride, nullptr, page_tokens, most, fetcher);
   MultiplyLines<Tiles>(page.v, int64_t{dim} * 4, kLineBytes, dim / 16,
                        fold.begin / (4 * kTileQuads) * kTileQuads, (fold.end + 3) / 4, weights,
                        &sums);

@@ -199,14 +199,6 @@ FOLIO_INLINE void StoreBytes(IntVec v, uint32_t* out) {
 #endif
 }
 
-FOLIO_INLINE int32_t SumOfLanes(IntVec v) {
-  int32_t integers[16];
-  std::memcpy(integers, &v, sizeof(integers));
-  int32_t sum = 0;
-  for (const int32_t integer : integers) sum += integer;
-  return sum;
-}
-
 // To nearest, ties to even, of what fits into 8 bits; of anything else some integer that does.
 FOLIO_INLINE IntVec Rounded(Vec v) {
   return ForRegs<IntVec>([&](int i) {
@@ -214,6 +206,52 @@ FOLIO_INLINE IntVec Rounded(Vec v) {
     const Reg shifted = v.r[i] + SplatReg(12582912.0f);
     return (IntReg)((BitReg)shifted << 24) >> 24;
   });
+}
+
+// 64 numbers in [-127.5, 127.5] as bytes: to nearest, ties to even. Anything else is some byte.
+#if defined(__AVX512BW__)
+FOLIO_INLINE BitVec RoundedBytes(const Vec (&v)[4]) {
+  __m512i r[4];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) r[i] = _mm512_maskz_cvtps_epi32(0xffff, (__m512)v[i].r[0]);
+  // Of each four lanes the first quad, then each second one: words of the four in turns.
+  const __m512i in_turns =
+      _mm512_packs_epi16(_mm512_packs_epi32(r[0], r[1]), _mm512_packs_epi32(r[2], r[3]));
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  return {{(BitReg)_mm512_maskz_permutexvar_epi32(0xffff, order, in_turns)}};
+}
+#elif defined(__AVX2__)
+FOLIO_INLINE BitVec RoundedBytes(const Vec (&v)[4]) {
+  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+  return ForRegs<BitVec>([&](int half) {
+    __m256i r[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i) r[i] = _mm256_cvtps_epi32((__m256)v[2 * half + i / 2].r[i % 2]);
+    const __m256i in_turns =
+        _mm256_packs_epi16(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3]));
+    return (BitReg)_mm256_permutevar8x32_epi32(in_turns, order);
+  });
+}
+#else
+FOLIO_INLINE BitVec RoundedBytes(const Vec (&v)[4]) {
+  uint32_t quads[16];
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) StoreBytes(Rounded(v[i]), quads + 4 * i);
+  return LoadBits(reinterpret_cast<const std::byte*>(quads));
+}
+#endif
+
+// Of each quad of signed bytes.
+FOLIO_INLINE IntVec SumsOfBytes(BitVec bytes) {
+  return ForRegs<IntVec>([&](int i) { return DotSigned(IntReg{}, bytes.r[i], 0x01010101u); });
+}
+
+FOLIO_INLINE int32_t SumOfLanes(IntVec v) {
+  int32_t integers[16];
+  std::memcpy(integers, &v, sizeof(integers));
+  int32_t sum = 0;
+  for (const int32_t integer : integers) sum += integer;
+  return sum;
 }
 
 }  // namespace

@@ -62,11 +62,6 @@ struct SealedLine<4, kPositive> {
   BitVec quads[2];
 };
 
-// The weights of a softmax, before the scales of the values.
-struct SealedCache {
-  static FOLIO_INLINE Vec Weight(Vec score, float max) { return WeightOf(score, max); }
-};
-
 // Of the integers of the slice that comes next, line by line all along the page; its scales, which
 // are read first, are fetched at once. Only the first rows of a page fetch.
 FOLIO_INLINE Fetcher FetcherOfNext(int bits, int page_tokens, const AttendPageArgs& args,
@@ -78,6 +73,20 @@ FOLIO_INLINE Fetcher FetcherOfNext(int bits, int page_tokens, const AttendPageAr
   return {args.next_k, num_bytes, num_bytes / 64};
 }
 
+// The largest magnitude of each of some rows.
+struct MostOfRows {
+  // Magnitudes are in the order of their bits, and what is not finite above all others.
+  FOLIO_INLINE static IntVec Magnitudes(Vec numbers) { return BitsOf(Abs(numbers)); }
+  FOLIO_INLINE void Set(int row, IntVec most) { Store(lanes[row], FromBits(most)); }
+  template <int kRows>
+  FOLIO_INLINE Vec All() const {
+    return ReduceRows<kRows>(
+        lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a > (IntReg)b ? (IntReg)a : (IntReg)b); });
+  }
+
+  alignas(64) float lanes[16][16];  // per row, in parts
+};
+
 // What kRows rows of numbers are multiplied with lines as: quads of integers of 8 bits.
 template <typename Line, int kRows, int kMost>
 struct QuadRows {
@@ -88,35 +97,52 @@ struct QuadRows {
   // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127.
   FOLIO_INLINE void Set(const float* x, int64_t row_floats, const float* factors, int n,
                         Fetcher* fetcher) {
-    alignas(64) float lanes[16][16];
-    for (int r = 0; r < kRows; ++r) {
-      // Magnitudes are in the order of their bits, and what is not finite above all others.
-      IntVec most = SplatInt(0);
-      for (int i = 0; i < n; i += 16) {
-        most = Max(most, BitsOf(Abs(Load(x + r * row_floats + i) * Load(factors + i))));
+    IntVec parts[kRows] = {};
+    for (int i = 0; i < n; i += 16) {
+      const Vec factor = Load(factors + i);
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        parts[r] = Max(parts[r], MostOfRows::Magnitudes(Load(x + r * row_floats + i) * factor));
       }
-      Store(lanes[r], FromBits(most));
     }
-    const Vec most = ReduceRows<kRows>(
-        lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a > (IntReg)b ? (IntReg)a : (IntReg)b); });
+    MostOfRows most;
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) most.Set(r, parts[r]);
+    Round(x, row_floats, factors, n, most, fetcher);
+  }
+
+  // The same where the largest ones are known. factors null: all are 1.
+  FOLIO_INLINE void Round(const float* x, int64_t row_floats, const float* factors, int n,
+                          const MostOfRows& most_of_rows, Fetcher* fetcher) {
+    const Vec most = most_of_rows.template All<kRows>();
     alignas(64) float inverses[16];
     Store(inverses, Splat(127.0f) / Max(most, Splat(1e-30f)));
     Store(scales, most / Splat(127.0f));
-    for (int r = 0; r < kRows; ++r) {
-      const Vec inverse = Splat(inverses[r]);
-      IntVec sums = SplatInt(0);
-      for (int i = 0; i < n; i += 16) {
-        const IntVec integers = Rounded(Load(x + r * row_floats + i) * Load(factors + i) * inverse);
-        StoreBytes(integers, &quads[r][i / 4]);
-        fetcher->Line();
-        sums = sums + integers;
+    IntVec sums[kRows] = {};
+    for (int i = 0; i < n; i += 64) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) {
+        Vec part[4];
+#pragma GCC unroll 4
+        for (int j = 0; j < 4; ++j) {
+          fetcher->Line();
+          const int at = i + 16 * j;
+          part[j] = at < n ? Load(x + r * row_floats + at) : Zero();
+          if (factors != nullptr && at < n) part[j] = part[j] * Load(factors + at);
+          part[j] = part[j] * Splat(inverses[r]);
+        }
+        const BitVec bytes = RoundedBytes(part);
+        std::memcpy(&quads[r][i / 4], &bytes, sizeof(bytes));
+        if constexpr (Line::kBias != 0) sums[r] = sums[r] + SumsOfBytes(bytes);
       }
-      Store(lanes[r], FromBits(sums));
     }
     if constexpr (Line::kBias != 0) {
-      const Vec sums =
+      alignas(64) float lanes[16][16];
+#pragma GCC unroll 16
+      for (int r = 0; r < kRows; ++r) Store(lanes[r], FromBits(sums[r]));
+      const Vec all =
           ReduceRows<kRows>(lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a + (IntReg)b); });
-      const IntVec negated = BitsOf(sums) * -Line::kBias;
+      const IntVec negated = BitsOf(all) * -Line::kBias;
       std::memcpy(biases, &negated, sizeof(biases));
     }
   }
@@ -204,6 +230,25 @@ FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, int first_row, in
   }
 }
 
+// Turns scores into weights of the softmax times the scales of the values, in place.
+template <int kRows>
+FOLIO_INLINE PageFold FoldSealedScores(int page_tokens, const AttendPageArgs& args, int first_row,
+                                       float (*p)[kWeightStride], MostOfRows* most) {
+  return FoldScores<kRows>(page_tokens, args, first_row, kRows, p, [&](int r, float max) {
+    Vec sum = Zero();
+    IntVec magnitudes = SplatInt(0);
+    for (int t = 0; t < page_tokens; t += kTileTokens) {
+      const Vec weight = WeightOf(Load(p[r] + t), max);
+      sum = sum + weight;
+      const Vec product = weight * Load(args.v_scales + t);
+      magnitudes = Max(magnitudes, MostOfRows::Magnitudes(product));
+      Store(p[r] + t, product);
+    }
+    most->Set(r, magnitudes);
+    return sum;
+  });
+}
+
 template <int kBits, int kRows>
 void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
@@ -212,9 +257,10 @@ void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_ro
   alignas(64) float p[kRows][kWeightStride];
   q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetcher);
   ScoreIntegerTiles<kBits, kRows>(args.k, dim, 0, page_tokens / kTileTokens, q, &fetcher, p[0]);
-  const PageFold fold = FoldScores<SealedCache, kRows>(page_tokens, args, first_row, p);
+  MostOfRows most;
+  const PageFold fold = FoldSealedScores<kRows>(page_tokens, args, first_row, p, &most);
   WeightQuads<kBits, kRows> weights;
-  weights.Set(p[0], kWeightStride, args.v_scales, page_tokens, &fetcher);
+  weights.Round(p[0], kWeightStride, nullptr, page_tokens, most, &fetcher);
   // What lies outside of the tokens that a row sees has no weight.
   AddIntegerValues<kBits, kRows>(args, first_row, 0, fold.begin / 8 * 2, (fold.end + 7) / 8 * 2,
                                  weights, fold.factors, &fetcher);
