@@ -155,7 +155,7 @@ class ForecastsOfEngine : public testing::Test {
   absl::Status SubmitWith(SteadyTime::duration left, GenerateSpec spec) {
     spec.deadline = std::chrono::steady_clock::now() + left;
     const auto sink = std::make_shared<Recorder>();
-    const absl::Status submitted = engine_->Submit(std::move(spec), sink).status();
+    absl::Status submitted = engine_->Submit(std::move(spec), sink).status();
     if (submitted.ok()) sink->WaitForEnd();
     return submitted;
   }
