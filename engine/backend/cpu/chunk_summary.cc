@@ -233,11 +233,8 @@ void ChunkSummarizer::ScoreQueries(const Chunk& chunk, int page, const float* qu
   // Keys are rotated from the start of their page: turn the queries back by the page's offset.
   if (page > 0) {
     rotated_.resize(std::max(rotated_.size(), static_cast<size_t>(num_queries) * g.padded_dim));
-    for (int r = 0; r < num_queries; ++r) {
-      context_->kernels->rotate(queries + int64_t{r} * g.padded_dim, pages.Cos(page),
-                                pages.Sin(page), -1.0f, g.head_dim / 2,
-                                &rotated_[int64_t{r} * g.padded_dim]);
-    }
+    context_->kernels->rotate_rows(queries, num_queries, g.padded_dim, pages.Cos(page),
+                                   pages.Sin(page), -1.0f, g.head_dim / 2, rotated_.data());
     queries = rotated_.data();
   }
   const int64_t stride = int64_t{chunk.num_pages} * g.page_tokens;

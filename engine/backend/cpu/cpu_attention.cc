@@ -159,10 +159,9 @@ void AttentionWorker::RotateQueries(RowRange rows, const AttentionStage& stage,
       cos = positions.Cos(position % page_tokens_);
       sin = positions.Sin(position % page_tokens_);
     }
-    for (int head = 0; head < group_; ++head) {
-      const int64_t at = int64_t{query(row, head)} * dim_;
-      context_->kernels->rotate(&scaled_[at], cos, sin, 1.0f, g.head_dim / 2, &(*to)[at]);
-    }
+    const int64_t at = int64_t{query(row, 0)} * dim_;
+    context_->kernels->rotate_rows(&scaled_[at], group_, dim_, cos, sin, 1.0f, g.head_dim / 2,
+                                   &(*to)[at]);
   }
 }
 
@@ -186,11 +185,37 @@ void AttentionWorker::VisitPages(int64_t page, int64_t next, bool rotated) {
             visits.subspan(num_open));
 }
 
-void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits) {
-  const KvGeometry& g = context_->geometry();
+// Heads of a row are turned by one rotation.
+void AttentionWorker::RotateToPage(std::span<const Visit> visits) {
   const RotationTable& pages = rope().pages;
   // Slack queries are turned back by the start of the page instead of by what lies in between.
   const float sin_sign = slack() ? -1.0f : 1.0f;
+  const int half = context_->geometry().head_dim / 2;
+  for (size_t begin = 0, end = 0; begin < visits.size(); begin = end) {
+    const Visit& first = visits[begin];
+    const auto goes_on = [&](const Visit& visit, int query) {
+      return visit.query == query && visit.page_distance == first.page_distance;
+    };
+    int num_rows = 1;
+    for (end = begin + 1; end < visits.size() && goes_on(visits[end], first.query + num_rows);
+         ++end) {
+      ++num_rows;
+    }
+    const float* const from = &turned_[int64_t{first.query} * dim_];
+    float* const to = &rotated_[begin * dim_];
+    if (first.page_distance == 0) {
+      std::copy_n(from, num_rows * dim_, to);
+    } else {
+      context_->kernels->rotate_rows(from, num_rows, dim_, pages.Cos(first.page_distance),
+                                     pages.Sin(first.page_distance), sin_sign, half, to);
+      // The next page is this much nearer, and the cache has been read since the table was.
+      pages.Fetch(first.page_distance - 1);
+    }
+  }
+}
+
+void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits) {
+  const KvGeometry& g = context_->geometry();
   cpu::AttendPageArgs args;
   const PageNumbers numbers = page_reader_.Read(*context_, rope(), page.slice, page.form);
   args.k = numbers.k;
@@ -205,16 +230,9 @@ void AttentionWorker::VisitPage(const Page& page, std::span<const Visit> visits)
   args.biased = !context_->setup->alibi_slopes.empty();
   for (size_t first = 0; first < visits.size(); first += kPageRows) {
     args.num_rows = static_cast<int>(std::min<size_t>(kPageRows, visits.size() - first));
+    RotateToPage(visits.subspan(first, args.num_rows));
     for (int r = 0; r < args.num_rows; ++r) {
       const Visit& visit = visits[first + r];
-      const float* q = &turned_[int64_t{visit.query} * dim_];
-      float* to = &rotated_[r * dim_];
-      if (visit.page_distance == 0) {
-        std::copy(q, q + dim_, to);
-      } else {
-        context_->kernels->rotate(q, pages.Cos(visit.page_distance), pages.Sin(visit.page_distance),
-                                  sin_sign, g.head_dim / 2, to);
-      }
       args.lo[r] = visit.lo;
       args.hi[r] = visit.hi;
       args.state[r] = State(visit.query);

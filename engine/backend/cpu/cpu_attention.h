@@ -170,6 +170,8 @@ class AttentionWorker {
     const std::byte* next;  // will be visited after it
     PageReader::Form form;
   };
+  // rotated_ = the queries of some visits as their page wants them.
+  void RotateToPage(std::span<const Visit> visits);
   // Folds visits of one page into their queries.
   void VisitPage(const Page& page, std::span<const Visit> visits);
   // The collected visits of a page of the sequence, each in the form in which its query reads it.

@@ -55,20 +55,33 @@ void SwiGlu(const float* gate, const float* up, int n, float* out) {
   for (; i < n; ++i) out[i] = gate[i] / (1.0f + Exp(-gate[i])) * up[i];
 }
 
-void Rotate(const float* __restrict x, const float* __restrict cos, const float* __restrict sin,
-            float sin_sign, int half, float* __restrict out) {
+// Both halves are read before one is written, which a compiler that knows them to be apart would
+// not do: where x and out lie at the same offset of a system page, AMD's processors take a read
+// behind the write for one of the same address and wait.
+void RotateRows(const float* x, int num_rows, int64_t row_floats, const float* cos,
+                const float* sin, float sin_sign, int half, float* out) {
   int m = 0;
   for (; m + 16 <= half; m += 16) {
-    const Vec left = Load(x + m), right = Load(x + m + half);
     const Vec c = Load(cos + m), s = Load(sin + m) * Splat(sin_sign);
-    Store(out + m, left * c - right * s);
-    Store(out + m + half, right * c + left * s);
+    for (int64_t at = m; at < num_rows * row_floats; at += row_floats) {
+      const Vec left = Load(x + at), right = Load(x + at + half);
+      const Vec turned_left = left * c - right * s, turned_right = right * c + left * s;
+      Store(out + at, turned_left);
+      Store(out + at + half, turned_right);
+    }
   }
   for (; m < half; ++m) {
-    const float s = sin_sign * sin[m];
-    out[m] = x[m] * cos[m] - x[m + half] * s;
-    out[m + half] = x[m + half] * cos[m] + x[m] * s;
+    const float c = cos[m], s = sin_sign * sin[m];
+    for (int64_t at = m; at < num_rows * row_floats; at += row_floats) {
+      out[at] = x[at] * c - x[at + half] * s;
+      out[at + half] = x[at + half] * c + x[at] * s;
+    }
   }
+}
+
+void Rotate(const float* x, const float* cos, const float* sin, float sin_sign, int half,
+            float* out) {
+  RotateRows(x, 1, 2 * half, cos, sin, sin_sign, half, out);
 }
 
 }  // namespace

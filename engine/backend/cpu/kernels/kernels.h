@@ -150,6 +150,9 @@ struct Kernels {
   //   out = x rotated: pair m = elements (m, m + half); sin_sign -1 rotates back
   void (*rotate)(const float* x, const float* cos, const float* sin, float sin_sign, int half,
                  float* out) = nullptr;
+  //   the same of num_rows vectors by one rotation; row_floats from one to the next, in x and out
+  void (*rotate_rows)(const float* x, int num_rows, int64_t row_floats, const float* cos,
+                      const float* sin, float sin_sign, int half, float* out) = nullptr;
   //   to = 16 keys of one tile, each turned by its own angles, cos and sin [half][16]: pair m
   //   (dimensions m, m + half) is made of dimensions m and m + partner of `from`. partner is half,
   //   or 0 where both members of a pair are stored as one number

@@ -41,6 +41,7 @@ const Kernels& Table() {
         .rms_norm = RmsNorm,
         .swiglu = SwiGlu,
         .rotate = Rotate,
+        .rotate_rows = RotateRows,
         .rotate_tile = RotateTile,
         .read_bytes = ReadBytes,
         .multiply_add = MultiplyAdd,
