@@ -177,7 +177,7 @@ absl::Status BenchStreams::Step(std::span<const int> streams, int count) {
     FOLIO_RETURN_IF_ERROR(model_->transformer->Reserve(slice, batch.slices.size() == 1));
     batch.num_rows += count;
     for (int n = 0; n < count; ++n) batch.tokens.push_back(TokenAt(stream.position + n));
-    batch.logits.emplace_back().row = batch.num_rows - 1;
+    batch.logits.push_back({.row = batch.num_rows - 1, .sampling = &greedy_});
   }
   std::vector<Sample> samples;
   model_->transformer->Run(batch, &samples);

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/runtime/loaded_model.h"
 #include "engine/types/attention_plan.h"
+#include "engine/types/sampling.h"
 
 namespace folio {
 
@@ -67,6 +68,8 @@ class BenchStreams {
 
   LoadedModel* const model_;
   const Content content_;
+  // How each step draws: the likeliest token, without log-probabilities.
+  const SamplingParams greedy_;
   uint64_t num_copies_ = 0;
   std::vector<std::unique_ptr<Stream>> streams_;
   // One frame of random numbers each, where the cache lies.
