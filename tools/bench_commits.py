@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 METRICS = ("decode_tokens_per_s", "prefill_tokens_per_s")
 MODEL = "synthetic:tinyllama-1.1b"
 # To folio-bench, as they are.
-PASSED_ON = ("model", "threads", "strategies", "depths", "prefill_tokens", "weight_dtype", "kv_dtype")
+PASSED_ON = ("model", "threads", "strategies", "depths", "prefill_tokens", "weight_dtype", "kv_dtype", "streams", "decode_tokens")
 
 
 class Unusable(Exception):
@@ -99,11 +99,15 @@ def main(arguments=None):
     parser.add_argument("--prefill_tokens", default="128")
     parser.add_argument("--weight_dtype", default="auto")
     parser.add_argument("--kv_dtype", default="auto")
+    parser.add_argument("--streams", help="decode so many streams in one batch")
+    parser.add_argument("--decode_tokens")
     parser.add_argument("--least", type=float, default=0.99, help="part of A's speed that B is to have (%(default)s)")
     interleaved.rounds_argument(parser, 5)
     args = parser.parse_args(arguments)
     interleaved.check_rounds(parser, args.rounds)
-    flags = [*(f"--{name}={getattr(args, name)}" for name in PASSED_ON), "--rounds=1"]
+    # An older commit may not know a flag that is not wanted.
+    wanted = {name: getattr(args, name) for name in PASSED_ON}
+    flags = [*(f"--{name}={value}" for name, value in wanted.items() if value is not None), "--rounds=1"]
     try:
         lines, slower = compare([build(commit) for commit in args.commits], flags, args.rounds, args.least)
     except (Unusable, interleaved.BenchFailed) as error:
