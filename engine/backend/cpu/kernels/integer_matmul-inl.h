@@ -24,24 +24,24 @@ constexpr int kQuadBytes = kPanel * 4;
 
 // Both lines of a quad of inputs, also where a pass over the panel takes the first alone: the pass
 // over the others finds them in the cache.
-template <bool at_leisure>
+template <bool compute_bound>
 FOLIO_INLINE void FetchLines(const std::byte* w) {
-  FetchAhead<at_leisure>(w);
-  FetchAhead<at_leisure>(w + 64);
+  FetchAhead<compute_bound>(w);
+  FetchAhead<compute_bound>(w + 64);
 }
 
 struct Int8Panels {
   static constexpr int kBias = SignedQuads::kBias;
   static constexpr int kSpanBytes = kSpan * kPanel;
-  // Rows from which a thread takes longer to multiply a line than memory to bring it.
-  static constexpr int kLeisureRows = kIntegerRows + 1;
+  // Rows from which compute limits a product, not memory, while all threads work; here never.
+  static constexpr int kComputeBoundRows = kIntegerRows + 1;
 
   template <int kRows, int kVecs>
   static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x, bool fetches,
                                    IntVec (&dots)[kRows][kVecs]) {
 #pragma GCC unroll 1
     for (int quad = 0; quad < kSpan / 4; ++quad) {
-      if (fetches) FetchLines<(kRows >= kLeisureRows)>(w);
+      if (fetches) FetchLines<(kRows >= kComputeBoundRows)>(w);
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
         const SignedQuads quads(LoadBits(w + v * 64));
@@ -59,7 +59,7 @@ struct Int8Panels {
 struct Int4Panels {
   static constexpr int kBias = 8;
   static constexpr int kSpanBytes = kSpan * kPanel / 2;
-  static constexpr int kLeisureRows = 6;
+  static constexpr int kComputeBoundRows = 6;
 
   template <int kRows, int kVecs>
   static FOLIO_INLINE void AddSpan(const std::byte* w, const uint32_t* x, bool fetches,
@@ -72,7 +72,7 @@ struct Int4Panels {
     }
 #pragma GCC unroll 1
     for (int step = 0; step < kSpan / 8; ++step) {
-      if (fetches) FetchLines<(kRows >= kLeisureRows)>(w);
+      if (fetches) FetchLines<(kRows >= kComputeBoundRows)>(w);
         // All rows meet one half before the other is there: registers hold no more beside the sums.
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
@@ -128,7 +128,7 @@ FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_
     x += kSpan / 4 * kRows;
     first += kSpan;
   } while (first < group);
-  if (vec == 0) FetchAhead<(kRows >= Panels::kLeisureRows)>(w);
+  if (vec == 0) FetchAhead<(kRows >= Panels::kComputeBoundRows)>(w);
 #pragma GCC unroll 2
   for (int v = 0; v < kVecs; ++v) {
     const Vec scales = LoadScales(w, vec + v);

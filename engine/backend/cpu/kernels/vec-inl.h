@@ -57,15 +57,15 @@ constexpr bool kNativeBf16 = false;
 FOLIO_INLINE void Fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
 constexpr int64_t kFetchBytes = 12 << 10;
 // The same of a stream of weights, so far ahead: Intel's own prefetch stops at page borders. AMD's,
-// on the processors that have bf16 products, is faster by itself than beside this, unless so many
-// rows are multiplied with each line that it could be read at leisure (`at_leisure`): then it is
-// too late, and what helps are lines that are fetched into the first-level cache.
-template <bool at_leisure = false>
+// on the processors that have bf16 products, is faster by itself than beside this. Only where a
+// product is bound by compute it comes too late, and lines that are fetched into the first-level
+// cache come in time (docs/benchmarks/history.md).
+template <bool compute_bound = false>
 FOLIO_INLINE void FetchAhead([[maybe_unused]] const std::byte* stream) {
 #if !defined(__AVX512BF16__) || defined(__AMX_TILE__)
   Fetch(stream + kFetchBytes);
 #else
-  if constexpr (at_leisure) __builtin_prefetch(stream + 4096, 0, 3);
+  if constexpr (compute_bound) __builtin_prefetch(stream + 4096, 0, 3);
 #endif
 }
 // A line that is about to be written.
