@@ -79,6 +79,14 @@ class Commits(unittest.TestCase):
         self.assertEqual(status, 0)
         for line in self.log.read_text().splitlines():
             self.assertLessEqual({"--depths=7", "--weight_dtype=int4", "--kv_dtype=int8", "--rounds=1"}, set(line.split()))
+            self.assertNotIn("--streams", line)  # an older commit may not know it
+
+    def test_batches_are_measured_where_they_are_wanted(self):
+        programs = {"A": self.program("a", 10.0), "B": self.program("b", 10.0)}
+        with unittest.mock.patch.object(bench_commits, "build", programs.get), contextlib.redirect_stdout(io.StringIO()):
+            bench_commits.main(["A", "B", "--rounds=3", "--streams=8", "--decode_tokens=40"])
+        for line in self.log.read_text().splitlines():
+            self.assertLessEqual({"--streams=8", "--decode_tokens=40"}, set(line.split()))
 
     def test_a_commit_that_is_not_there_is_refused(self):
         out = io.StringIO()

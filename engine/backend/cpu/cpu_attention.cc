@@ -191,14 +191,12 @@ void AttentionWorker::RotateToPage(std::span<const Visit> visits) {
   // Slack queries are turned back by the start of the page instead of by what lies in between.
   const float sin_sign = slack() ? -1.0f : 1.0f;
   const int half = context_->geometry().head_dim / 2;
-  for (size_t begin = 0, end = 0; begin < visits.size(); begin = end) {
+  for (size_t begin = 0; begin < visits.size();) {
     const Visit& first = visits[begin];
-    const auto goes_on = [&](const Visit& visit, int query) {
-      return visit.query == query && visit.page_distance == first.page_distance;
-    };
     int num_rows = 1;
-    for (end = begin + 1; end < visits.size() && goes_on(visits[end], first.query + num_rows);
-         ++end) {
+    for (const Visit& visit : visits.subspan(begin + 1)) {
+      if (visit.query != first.query + num_rows) break;
+      if (visit.page_distance != first.page_distance) break;
       ++num_rows;
     }
     const float* const from = &turned_[int64_t{first.query} * dim_];
@@ -211,6 +209,7 @@ void AttentionWorker::RotateToPage(std::span<const Visit> visits) {
       // The next page is this much nearer, and the cache has been read since the table was.
       pages.Fetch(first.page_distance - 1);
     }
+    begin += num_rows;
   }
 }
 
