@@ -31,6 +31,7 @@ void CpuProduct::Do(const CpuMatrix& matrix, const float* x, int num_rows,
   args.num_outputs = matrix.rows();
   args.bias = bias.empty() ? nullptr : bias.data();
   args.add = output == Backend::Output::kAdd;
+  args.fetch_integers = fetch_integers_;
   args.y = y;
   args.panel_end = share.num_panels;
   const int64_t scratch_bytes = kernels_.matmul_scratch_bytes(matrix.format(), args);

@@ -6,6 +6,7 @@
 
 #include "engine/backend/backend.h"
 #include "engine/backend/cpu/cpu_matrix.h"
+#include "engine/backend/cpu/isa.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/base/scratch_memory.h"
 #include "engine/base/worker_pool.h"
@@ -35,6 +36,7 @@ class CpuProduct {
 
   const cpu::Kernels& kernels_;
   WorkerPool* const pool_;
+  const bool fetch_integers_ = FetchesIntegers();
   ScratchMemory packed_x_;
   std::vector<ScratchMemory> scratch_;  // by thread
 };

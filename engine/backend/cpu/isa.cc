@@ -24,6 +24,12 @@ bool HasAvx512Bf16() {
 // With these instructions prompts are read at 0.58 of the speed of fp32 products on Sapphire Rapids
 // (docs/performance.md), and nearly twice as fast on Zen 5.
 bool HasFastBf16() { return HasAvx512Bf16() && !__builtin_cpu_is("intel"); }
+// Of AMD's processors 25 is Zen 3 and Zen 4, 26 Zen 5.
+unsigned Family() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) == 0) return 0;
+  return (eax >> 8 & 0xf) + (eax >> 20 & 0xff);
+}
 #else
 bool HasFastBf16() { return false; }
 #endif
@@ -83,6 +89,14 @@ Isa BestFp32Isa() {
     if (CpuSupports(isa)) return isa;
   }
   return Isa::kPortable;
+}
+
+bool FetchesIntegers() {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("amd") && Family() >= 26;
+#else
+  return false;
+#endif
 }
 
 }  // namespace folio

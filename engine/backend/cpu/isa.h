@@ -26,4 +26,9 @@ bool CpuSupports(Isa isa);
 Isa BestIsa();
 Isa BestFp32Isa();
 
+// Whether kernels of kAvx512Bf16 read weights of integers faster on this CPU if they fetch ahead
+// what the next products want, however few those are: AMD's from Zen 5 on, whose vectors are twice
+// as wide as those of Zen 4 (docs/performance.md).
+bool FetchesIntegers();
+
 }  // namespace folio

@@ -24,16 +24,15 @@ constexpr int kQuadBytes = kPanel * 4;
 
 // Both lines of a quad of inputs, also where a pass over the panel takes the first alone: the pass
 // over the others finds them in the cache.
-template <bool compute_bound>
 FOLIO_INLINE void FetchLines(const std::byte* w) {
-  FetchAhead<compute_bound>(w);
-  FetchAhead<compute_bound>(w + 64);
+  FetchAhead(w);
+  FetchAhead(w + 64);
 }
 
 struct Int8Panels {
   static constexpr int kBias = SignedQuads::kBias;
   static constexpr int kSpanBytes = kSpan * kPanel;
-  // Rows from which compute limits a product, not memory, while all threads work; here never.
+  // Rows from which compute limits a product on Zen 4 while all threads work; here never.
   static constexpr int kComputeBoundRows = kIntegerRows + 1;
 
   template <int kRows, int kVecs>
@@ -41,7 +40,7 @@ struct Int8Panels {
                                    IntVec (&dots)[kRows][kVecs]) {
 #pragma GCC unroll 1
     for (int quad = 0; quad < kSpan / 4; ++quad) {
-      if (fetches) FetchLines<(kRows >= kComputeBoundRows)>(w);
+      if (fetches) FetchLines(w);
 #pragma GCC unroll 2
       for (int v = 0; v < kVecs; ++v) {
         const SignedQuads quads(LoadBits(w + v * 64));
@@ -72,7 +71,7 @@ struct Int4Panels {
     }
 #pragma GCC unroll 1
     for (int step = 0; step < kSpan / 8; ++step) {
-      if (fetches) FetchLines<(kRows >= kComputeBoundRows)>(w);
+      if (fetches) FetchLines(w);
         // All rows meet one half before the other is there: registers hold no more beside the sums.
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half) {
@@ -109,7 +108,7 @@ FOLIO_INLINE Vec LoadUnits(const std::byte* units, int vec) {
 
 // sums += products of one group, `w` its weights and scales, `x` what all rows have for it.
 template <typename Panels, int kRows, int kVecs>
-FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_t* x,
+FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_t* x, bool fetches,
                            Vec (&sums)[kRows][kVecs]) {
   const uint32_t* const x_scales = x;
   const uint32_t* const x_sums = x + kRows;
@@ -123,12 +122,12 @@ FOLIO_INLINE void AddGroup(int group, const std::byte* w, int vec, const uint32_
   }
   int first = 0;
   do {
-    Panels::template AddSpan<kRows, kVecs>(w + vec * 64, x, vec == 0, dots);
+    Panels::template AddSpan<kRows, kVecs>(w + vec * 64, x, fetches, dots);
     w += Panels::kSpanBytes;
     x += kSpan / 4 * kRows;
     first += kSpan;
   } while (first < group);
-  if (vec == 0) FetchAhead<(kRows >= Panels::kComputeBoundRows)>(w);
+  if (fetches) FetchAhead(w);
 #pragma GCC unroll 2
   for (int v = 0; v < kVecs; ++v) {
     const Vec scales = LoadScales(w, vec + v);
@@ -146,11 +145,14 @@ void MultiplyGroups(const PanelFormat& format, const MatMulArgs& args, int64_t p
   constexpr int kVecs = kRows <= kWideIntegerRows ? 2 : 1;
   const int64_t group_bytes = format.group_bytes();
   const int64_t x_words = format.x_words() * kRows;
+  const bool fetches =
+      kFetchesAllStreams || kRows >= Panels::kComputeBoundRows || args.fetch_integers;
   for (int vec = 0; vec < 2; vec += kVecs) {
     Vec sums[kRows][kVecs] = {};
     const std::byte* w = args.panels + panel * args.panel_bytes;
     for (int64_t group = 0; group < args.num_groups; ++group) {
-      AddGroup<Panels, kRows, kVecs>(format.group, w, vec, x + group * x_words, sums);
+      AddGroup<Panels, kRows, kVecs>(format.group, w, vec, x + group * x_words, fetches && vec == 0,
+                                     sums);
       w += group_bytes;
     }
 #pragma GCC unroll 2

@@ -37,6 +37,8 @@ struct MatMulArgs {
   int64_t num_outputs = 0;
   const float* bias = nullptr;
   bool add = false;
+  // Weights of integers are fetched into the cache ahead of any number of rows (FetchesIntegers).
+  bool fetch_integers = false;
   float* y = nullptr;
   std::byte* scratch = nullptr;
 };

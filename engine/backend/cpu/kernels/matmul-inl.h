@@ -62,7 +62,9 @@ void MultiplyBlock(const MatMulArgs& args, int64_t panel, int row,
     const std::byte* w = args.panels + panel * args.panel_bytes + vec * Weights::kVecBytes;
     const auto* operands = x;
     for (int64_t pair = 0; pair < args.num_groups; ++pair) {
-      for (int line = 0; line < Weights::kPairBytes; line += 64) FetchAhead(w + line);
+      if constexpr (kFetchesAllStreams) {
+        for (int line = 0; line < Weights::kPairBytes; line += 64) FetchAhead(w + line);
+      }
 #pragma GCC unroll 2
       for (int part = 0; part < Weights::kParts; ++part) {
         decltype(Weights::LoadPart(w, part)) weights[kVecs];

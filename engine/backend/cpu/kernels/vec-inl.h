@@ -57,17 +57,16 @@ constexpr bool kNativeBf16 = false;
 FOLIO_INLINE void Fetch(const std::byte* line) { __builtin_prefetch(line, 0, 2); }
 constexpr int64_t kFetchBytes = 12 << 10;
 // The same of a stream of weights, so far ahead: Intel's own prefetch stops at page borders. AMD's,
-// on the processors that have bf16 products, is faster by itself than beside this. Only where a
-// product is bound by compute it comes too late, and lines that are fetched into the first-level
-// cache come in time (docs/benchmarks/history.md).
-template <bool compute_bound = false>
-FOLIO_INLINE void FetchAhead([[maybe_unused]] const std::byte* stream) {
+// on the processors that have bf16 products, is as fast by itself as beside this, or faster. It
+// comes too late where few bytes meet many instructions, and lines that are fetched into the
+// first-level cache come in time (docs/benchmarks/history.md).
 #if !defined(__AVX512BF16__) || defined(__AMX_TILE__)
-  Fetch(stream + kFetchBytes);
+constexpr bool kFetchesAllStreams = true;
+FOLIO_INLINE void FetchAhead(const std::byte* stream) { Fetch(stream + kFetchBytes); }
 #else
-  if constexpr (compute_bound) __builtin_prefetch(stream + 4096, 0, 3);
+constexpr bool kFetchesAllStreams = false;
+FOLIO_INLINE void FetchAhead(const std::byte* stream) { __builtin_prefetch(stream + 4096, 0, 3); }
 #endif
-}
 // A line that is about to be written.
 FOLIO_INLINE void FetchToWrite(float* line) { __builtin_prefetch(line, 1, 3); }
 
