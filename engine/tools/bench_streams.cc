@@ -13,6 +13,7 @@
 #include "engine/base/splitmix.h"
 #include "engine/base/status_macros.h"
 #include "engine/kv/sequence_slice.h"
+#include "engine/tools/bytes_per_decode.h"
 
 namespace folio {
 namespace {
@@ -222,22 +223,8 @@ int64_t BenchStreams::StoredBytes(int stream) const {
 }
 
 double BenchStreams::BytesPerDecode(int stream) const {
-  const AttentionPlan& plan = streams_[stream]->plan;
-  const int64_t position = streams_[stream]->position;
-  const KvGeometry& g = model_->store->geometry();
-  const bool wide = plan.retention.window_tokens != kUnbounded;
-  const int64_t frame_bytes = wide ? g.frame_bytes() : g.sealed_frame_bytes();
-  const double per_token = static_cast<double>(frame_bytes) / g.page_tokens;
-  double bytes = per_token * static_cast<double>(NumVisibleKeys(plan, position));
-  if (!plan.selection.enabled()) return bytes;
-  const int64_t chunks = position / plan.selection.chunk_tokens;
-  // Every head of a group picks for itself; on random keys they rarely agree.
-  const int64_t picks = std::clamp<int64_t>(chunks - 2, 0, plan.selection.num_free_picks);
-  const int64_t other_heads = g.num_heads / g.num_kv_heads - 1;
-  bytes += per_token * static_cast<double>(other_heads * picks * plan.selection.chunk_tokens);
-  const SummaryLayout summaries = SummaryLayoutOf(plan.selection, g.group_size());
-  return bytes + static_cast<double>(g.summary_frame_bytes() * summaries.vectors * chunks) /
-                     static_cast<double>(summaries.ChunksPerFrame());
+  return folio::BytesPerDecode(streams_[stream]->plan, model_->store->geometry(),
+                               streams_[stream]->position);
 }
 
 double BenchStreams::WeightBytes() const {

@@ -41,7 +41,7 @@ class BenchStreams {
   int64_t position(int stream) const { return streams_[stream]->position; }
   // Bytes of pages, sinks and summaries that a stream holds.
   int64_t StoredBytes(int stream) const;
-  // Bytes of the cache that a decode of the stream must read.
+  // Bytes of the cache that a decode of the stream reads (bytes_per_decode.h).
   double BytesPerDecode(int stream) const;
 
   // Every weight that a step must read, the embedding apart.

@@ -1,0 +1,95 @@
+#include "engine/tools/bytes_per_decode.h"
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "engine/attention/strategy_registry.h"
+#include "engine/attention/visible_keys.h"
+#include "engine/types/plan_reading.h"
+#include "gtest/gtest.h"
+
+namespace folio {
+namespace {
+
+using Share = ChunkSelection::Share;
+
+// 2 layers, 8 heads, 2 KV heads of 64 dimensions, pages of 64 tokens in bf16.
+KvGeometry Geometry() { return {2, 8, 2, 64, 64, 64, DType::kBf16}; }
+constexpr double kBytesPerToken = 2 * 2 * 64 * 2 * 2;  // layers, KV heads, dimensions, K and V
+
+AttentionPlan PlanOf(const char* strategy) {
+  const StrategyLimits limits{2048, 64, 0};
+  auto spec = ResolveStrategySpec({strategy, {}}, limits);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return FindStrategy(strategy)->Plan(*spec, limits);
+}
+
+AttentionPlan LongHeads(ChunkSelection::Scorer scorer, Share share) {
+  AttentionPlan plan = PlanOf("long_heads");
+  plan.prompt_tokens = 1;
+  plan.selection.scorer = scorer;
+  plan.selection.share = share;
+  return plan;
+}
+
+// Bytes of keys and values that a token reads if the heads of each group pick at random, the mean
+// of many draws.
+double DrawnBytes(const AttentionPlan& plan, int64_t position, int heads_that_choose) {
+  constexpr int kDraws = 300;
+  const ChunkView view = ViewChunks(plan.selection, position, false);
+  std::vector<int64_t> candidates;
+  for (int64_t c = view.candidates_begin; c < view.candidates_end; ++c) candidates.push_back(c);
+  std::mt19937 random(7);
+  int64_t tokens = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    std::set<int64_t> seen;
+    for (int head = 0; head < heads_that_choose; ++head) {
+      std::vector<int64_t> picks;
+      std::sample(candidates.begin(), candidates.end(), std::back_inserter(picks),
+                  plan.selection.num_free_picks, random);
+      for (const VisibleKey& key : ExpandPlan(plan, position, picks)) seen.insert(key.position);
+    }
+    tokens += std::ssize(seen);
+  }
+  return kBytesPerToken * static_cast<double>(tokens) / kDraws;
+}
+
+constexpr int64_t kPosition = 60 * 128 + 17;  // 60 complete chunks
+
+TEST(BytesPerDecode, UnderFullAttentionIsTheWholeCache) {
+  EXPECT_EQ(BytesPerDecode(PlanOf("full"), Geometry(), 999), 1000 * kBytesPerToken);
+}
+
+TEST(BytesPerDecode, OfHeadsThatChooseApartIsTheMeanOverRandomChoices) {
+  const AttentionPlan plan = LongHeads(ChunkSelection::Scorer::kLongHeads, Share::kNone);
+  const double summaries = 60 * 2 * 8 * 64 * 2;  // chunks, layers, heads, dimensions
+  const double drawn = DrawnBytes(plan, kPosition, 4);
+  EXPECT_NEAR(BytesPerDecode(plan, Geometry(), kPosition), drawn + summaries, 0.01 * drawn);
+}
+
+TEST(BytesPerDecode, OfOneChoiceForAGroupReadsItsChunksOnce) {
+  const AttentionPlan plan = LongHeads(ChunkSelection::Scorer::kMeanKey, Share::kGroup);
+  const double summaries = 60 * 2 * 2 * 64 * 2;  // chunks, layers, KV heads, dimensions
+  EXPECT_EQ(BytesPerDecode(plan, Geometry(), kPosition),
+            DrawnBytes(plan, kPosition, 1) + summaries);
+}
+
+TEST(BytesPerDecode, OfAChoiceThatLaterLayersTakeOverReadsSummariesInOne) {
+  const AttentionPlan each = LongHeads(ChunkSelection::Scorer::kLongHeads, Share::kNone);
+  const AttentionPlan first = LongHeads(ChunkSelection::Scorer::kLongHeads, Share::kLayers);
+  EXPECT_EQ(
+      BytesPerDecode(each, Geometry(), kPosition) - BytesPerDecode(first, Geometry(), kPosition),
+      60 * 8 * 64 * 2);
+}
+
+TEST(BytesPerDecode, WithoutScoresReadsNoSummaries) {
+  AttentionPlan plan = LongHeads(ChunkSelection::Scorer::kLongHeads, Share::kNone);
+  plan.selection.order = ChunkSelection::Order::kLast;
+  EXPECT_EQ(BytesPerDecode(plan, Geometry(), kPosition), DrawnBytes(plan, kPosition, 1));
+}
+
+}  // namespace
+}  // namespace folio
