@@ -1,4 +1,5 @@
-"""tools/bench_compare.py: verdicts, exit status, and what it refuses; the results in docs/benchmarks can be read."""
+"""tools/bench_compare.py: verdicts, exit status, and what it refuses; the results in docs/benchmarks can be read. And how
+tools/bench.py names a processor in them."""
 import contextlib
 import io
 import json
@@ -9,6 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
+import bench  # noqa: E402
 import bench_compare  # noqa: E402
 
 
@@ -82,6 +84,16 @@ class BenchCompare(unittest.TestCase):
             self.assertLessEqual({"commit", "date", "machine", "build", "command", "run", "note"}, set(content), path)
             self.assertIn(content["commit"], path.name)
             self.assertGreater(len(cases), 0)
+
+
+class CpuName(unittest.TestCase):
+    def test_processors_of_one_name_are_told_apart(self):
+        zen5 = "vendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nstepping\t: 1\n"
+        self.assertEqual(bench.cpu_name(zen5), "AMD EPYC (family 26, model 2)")
+
+    def test_a_name_alone_and_none_at_all(self):
+        self.assertEqual(bench.cpu_name("model name\t: Virtual CPU\n"), "Virtual CPU")
+        self.assertEqual(bench.cpu_name("CPU implementer\t: 0x41\n"), "unknown")
 
 
 if __name__ == "__main__":

@@ -20,11 +20,17 @@ def output_of(*command):
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
+def cpu_name(cpuinfo):
+    """As /proc/cpuinfo names the processor, with its numbers where it has some: machines that are lent call Zen 4 and
+    Zen 5 by one name."""
+    fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", cpuinfo, re.M))
+    numbers = f" (family {fields['cpu family']}, model {fields['model']})" if {"cpu family", "model"} <= set(fields) else ""
+    return fields.get("model name", "unknown") + numbers
+
+
 def machine():
-    info = pathlib.Path("/proc/cpuinfo").read_text()
-    model = re.search(r"^model name\s*: (.*)$", info, re.M)
     memory = re.search(r"^MemTotal:\s*(\d+) kB$", pathlib.Path("/proc/meminfo").read_text(), re.M)
-    return {"cpu": model.group(1) if model else "unknown", "cpus": len(os.sched_getaffinity(0)),
+    return {"cpu": cpu_name(pathlib.Path("/proc/cpuinfo").read_text()), "cpus": len(os.sched_getaffinity(0)),
             "memory_gib": round(int(memory.group(1)) / 2**20, 1)}
 
 
