@@ -21,7 +21,7 @@ def output_of(*command):
 
 
 def cpu_name(cpuinfo):
-    """As /proc/cpuinfo names the processor, with its numbers where it has some: machines that are lent call Zen 4 and
+    """As /proc/cpuinfo names the processor, with its numbers where it has some: virtual machines call Zen 4 and
     Zen 5 by one name."""
     fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.*)$", cpuinfo, re.M))
     numbers = f" (family {fields['cpu family']}, model {fields['model']})" if {"cpu family", "model"} <= set(fields) else ""

@@ -63,6 +63,15 @@ TEST(BytesPerDecode, UnderFullAttentionIsTheWholeCache) {
   EXPECT_EQ(BytesPerDecode(PlanOf("full"), Geometry(), 999), 1000 * kBytesPerToken);
 }
 
+// Pages of a plan with a bounded window stay as they are (docs/methods.md, section 14).
+TEST(BytesPerDecode, OfACacheOf8BitsIsIntegersAndScalesWhereAllOfItStays) {
+  KvGeometry sealed = Geometry();
+  sealed.sealed_bits = 8;
+  const double scales = 2 * 2 * (64 + 64) * 4;  // of a page: of its dimensions and its tokens
+  EXPECT_EQ(BytesPerDecode(PlanOf("full"), sealed, 1023), 1024 * kBytesPerToken / 2 + 16 * scales);
+  EXPECT_EQ(BytesPerDecode(PlanOf("lm_infinite"), sealed, 1023), 1024 * kBytesPerToken);
+}
+
 TEST(BytesPerDecode, OfHeadsThatChooseApartIsTheMeanOverRandomChoices) {
   const AttentionPlan plan = LongHeads(ChunkSelection::Scorer::kLongHeads, Share::kNone);
   const double summaries = 60 * 2 * 8 * 64 * 2;  // chunks, layers, heads, dimensions
@@ -75,6 +84,13 @@ TEST(BytesPerDecode, OfOneChoiceForAGroupReadsItsChunksOnce) {
   const double summaries = 60 * 2 * 2 * 64 * 2;  // chunks, layers, KV heads, dimensions
   EXPECT_EQ(BytesPerDecode(plan, Geometry(), kPosition),
             DrawnBytes(plan, kPosition, 1) + summaries);
+}
+
+TEST(BytesPerDecode, OfQuestReadsTwoSummariesOfAChunk) {
+  const AttentionPlan one = LongHeads(ChunkSelection::Scorer::kMeanKey, Share::kNone);
+  const AttentionPlan two = LongHeads(ChunkSelection::Scorer::kQuest, Share::kNone);
+  EXPECT_EQ(BytesPerDecode(two, Geometry(), kPosition) - BytesPerDecode(one, Geometry(), kPosition),
+            60 * 2 * 2 * 64 * 2);
 }
 
 TEST(BytesPerDecode, OfAChoiceThatLaterLayersTakeOverReadsSummariesInOne) {
