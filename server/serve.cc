@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <optional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -73,7 +73,7 @@ ExitCode ServeUntilSignal(ServerOptions options, const EngineFactory& factory,
     kill(getpid(), SIGTERM);
   };
   options.on_stall = [] { std::_Exit(kExitHangs); };
-  std::optional<BatchScheduling> batch(std::in_place);
+  auto batch = std::make_unique<BatchScheduling>();
   Runner runner(options, factory);
   const QuitListener quits([&runner] {
     for (const std::string& line : runner.DescribeState()) LogAlways(line);
