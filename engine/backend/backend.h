@@ -137,6 +137,9 @@ class Backend {
   // Whether complete pages of the cache may be integers (KvGeometry::sealed_bits).
   virtual bool seals_pages() const { return false; }
 
+  // Whether it scores 8-bit copies of summaries first (KvGeometry::coarse_summaries).
+  virtual bool scores_coarsely() const { return false; }
+
   // Must be called once before the attention verbs. Errors: INVALID_ARGUMENT for an unusable
   // geometry.
   virtual absl::Status SetupAttention(const AttentionSetup& setup) = 0;

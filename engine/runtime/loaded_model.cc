@@ -90,6 +90,7 @@ absl::StatusOr<KvGeometry> CacheGeometry(const EngineOptions& options, const Loa
   const WeightPrecision& weights = model.precision;
   FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
   KvGeometry geometry = KvGeometry::Make(shape, page_tokens, DType::kBf16);
+  geometry.coarse_summaries = model.backend->scores_coarsely();
   if (options.kv_dtype == "bf16") return geometry;
   if (options.kv_dtype == "int8" || options.kv_dtype == "int4") {
     if (!model.backend->seals_pages()) {

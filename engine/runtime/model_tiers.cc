@@ -61,9 +61,13 @@ absl::StatusOr<ConfigFiles> ReadConfigFiles(const std::string& model_dir) {
   return files;
 }
 
-// The numbers of the weights, by name. Integers had bf16 scales once.
+// The numbers of the weights and of the cache, by name. Integers had bf16 scales once.
 std::string NumbersOf(const WeightPrecision& precision) {
   return precision.name() + (precision.integers() ? ", fp16 scales" : "");
+}
+
+std::string NumbersOf(const KvGeometry& geometry) {
+  return absl::StrCat(geometry.dtype_name(), geometry.coarse_summaries ? ", 8-bit summaries" : "");
 }
 
 Identity IdentityOf(ConfigFiles files, const TensorDigests& tensors, const KvGeometry& geometry,
@@ -74,7 +78,7 @@ Identity IdentityOf(ConfigFiles files, const TensorDigests& tensors, const KvGeo
                              .tokenizer = identity.tokenizer,
                              .tensors = tensors,
                              .page_tokens = geometry.page_tokens,
-                             .kv_dtype = geometry.dtype_name(),
+                             .kv_dtype = NumbersOf(geometry),
                              .weights = NumbersOf(precision)};
   identity.model = content.MakeFingerprint();
   return identity;

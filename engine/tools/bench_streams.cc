@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/attention/attention_registry.h"
 #include "engine/attention/visible_keys.h"
+#include "engine/backend/cpu/coarse_summary.h"
 #include "engine/backend/cpu/sealed_codec.h"
 #include "engine/base/half.h"
 #include "engine/base/splitmix.h"
@@ -121,6 +122,17 @@ absl::Status BenchStreams::FillOpenPages(const SequenceKv& kv, int64_t first_pag
   return absl::OkStatus();
 }
 
+// As the backend of the CPU would once all chunks of a frame are complete.
+void BenchStreams::MakeCoarseSummaries(const Stream& stream) {
+  const KvGeometry& g = model_->store->geometry();
+  if (!g.coarse_summaries) return;
+  const SummaryLayout layout = SummaryLayoutOf(stream.plan.selection, g.group_size());
+  const FrameMemory frames = model_->store->summary_memory();
+  for (const FrameId frame : stream.kv.summaries) {
+    MakeCoarseFrame(g, layout, frames.Frame(stream.kv.summaries[0]), frames.Frame(frame));
+  }
+}
+
 int32_t BenchStreams::TokenAt(int64_t position) const {
   if (content_ == Content::kSame) return kToken;
   const auto vocab = static_cast<uint64_t>(model_->config.shape.vocab_size);
@@ -157,6 +169,7 @@ absl::StatusOr<int> BenchStreams::Add(const StrategySpec& strategy, int64_t dept
   FOLIO_RETURN_IF_ERROR(FillFrames(store.frame_memory(), kv.sinks, dtype, &kv_sample_));
   FOLIO_RETURN_IF_ERROR(
       FillFrames(store.summary_memory(), kv.summaries, store.geometry().dtype, &summary_sample_));
+  MakeCoarseSummaries(*stream);
   stream->position = depth;
   streams_.push_back(std::move(stream));
   return static_cast<int>(streams_.size()) - 1;

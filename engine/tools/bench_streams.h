@@ -64,6 +64,7 @@ class BenchStreams {
   // Pages of the stream from this one on, which a tier below will take.
   absl::Status FillSealedPages(std::span<const FrameId> pages);
   absl::Status FillOpenPages(const SequenceKv& kv, int64_t first_page);
+  void MakeCoarseSummaries(const Stream& stream);
   int32_t TokenAt(int64_t position) const;
 
   LoadedModel* const model_;

@@ -42,7 +42,13 @@ inline constexpr FrameId kNoFrame = -1;
 // their own, in the order of PendingRows.
 //
 // A *summary frame* holds [num_layers][num_heads] tiles, each with the summaries of kTile chunks as
-// 16 keys of `dtype` lie, chunks in the place of tokens. Which chunks: SummaryLayout.
+// 16 keys of `dtype` lie, chunks in the place of tokens. Which chunks: SummaryLayout. With
+// `coarse_summaries` the tiles of a layer are followed by copies of 8 bits, from which most chunks
+// are left out without a look at the tiles themselves (backend/cpu/coarse_summary.h). Where a chunk
+// has two summaries they mean nothing.
+//   tiles   [num_heads][dim/4][16 chunks][4 dims]
+//   scales  [num_heads][dim] fp16
+//   largest sums of the magnitudes of a chunk [num_heads] fp32
 struct KvGeometry {
   int num_layers = 0;
   int num_heads = 0;
@@ -54,6 +60,7 @@ struct KvGeometry {
   bool paired_keys = false;
   // Of a number in pages that are complete: 8 or 4, and dtype is bf16; 0: they stay as they are.
   int sealed_bits = 0;
+  bool coarse_summaries = false;
 
   static KvGeometry Make(const ModelShape& shape, int page_tokens, DType dtype) {
     return {shape.num_layers,
@@ -95,10 +102,21 @@ struct KvGeometry {
   }
   int64_t frame_bytes() const { return slice_bytes() * num_layers * num_kv_heads; }
   int64_t summary_tile_bytes() const { return int64_t{padded_dim} * kTile * DTypeBytes(dtype); }
-  int64_t summary_offset(int layer, int head) const {
-    return (int64_t{layer} * num_heads + head) * summary_tile_bytes();
+  int64_t coarse_tile_bytes() const { return int64_t{padded_dim} * kTile; }
+  // The 8-bit copies of a layer, in whole cache lines.
+  int64_t coarse_layer_bytes() const {
+    if (!coarse_summaries) return 0;
+    return (num_heads * (coarse_tile_bytes() + padded_dim * 2 + 4) + 63) / 64 * 64;
   }
-  int64_t summary_frame_bytes() const { return summary_tile_bytes() * num_layers * num_heads; }
+  int64_t summary_layer_bytes() const {
+    return num_heads * summary_tile_bytes() + coarse_layer_bytes();
+  }
+  int64_t summary_offset(int layer, int head) const {
+    return layer * summary_layer_bytes() + head * summary_tile_bytes();
+  }
+  // Of the 8-bit copies of a layer.
+  int64_t coarse_offset(int layer) const { return summary_offset(layer, num_heads); }
+  int64_t summary_frame_bytes() const { return summary_layer_bytes() * num_layers; }
 };
 
 // How rotated queries of one chunk lie in KV frames: rows of padded_dim numbers of the cache's

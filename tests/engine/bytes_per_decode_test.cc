@@ -101,6 +101,27 @@ TEST(BytesPerDecode, OfAChoiceThatLaterLayersTakeOverReadsSummariesInOne) {
       60 * 8 * 64 * 2);
 }
 
+// Of each 16 tiles one may hold a pick.
+TEST(BytesPerDecode, OfOneChoiceReads8BitCopiesAndTheTilesOfPicks) {
+  AttentionPlan plan = LongHeads(ChunkSelection::Scorer::kMeanKey, Share::kGroup);
+  const int64_t picks = plan.selection.num_free_picks;
+  KvGeometry coarse = Geometry();
+  coarse.coarse_summaries = true;
+  const int64_t chunks = picks * 16 * 16 + 50;  // 50 of them in a frame that is not complete
+  const int64_t position = chunks * 128 + 256;
+  const double all = BytesPerDecode(plan, Geometry(), position);
+  const double tile = 16 * 64;                              // of 8 bits
+  const double saved = 2 * 2 * 16 * (tile - 64 * 2 / 4.0);  // a tile has a fourth of the scales
+  const double read_again = 2 * 2 * picks * 2 * tile;
+  EXPECT_DOUBLE_EQ(all - BytesPerDecode(plan, coarse, position), picks * saved - read_again);
+  // Fewer chunks, scores of two products, heads that choose apart: as without copies.
+  EXPECT_EQ(BytesPerDecode(plan, coarse, kPosition), BytesPerDecode(plan, Geometry(), kPosition));
+  plan.selection.scorer = ChunkSelection::Scorer::kQuest;
+  EXPECT_EQ(BytesPerDecode(plan, coarse, position), BytesPerDecode(plan, Geometry(), position));
+  plan = LongHeads(ChunkSelection::Scorer::kMeanKey, Share::kNone);
+  EXPECT_EQ(BytesPerDecode(plan, coarse, position), BytesPerDecode(plan, Geometry(), position));
+}
+
 TEST(BytesPerDecode, WithoutScoresReadsNoSummaries) {
   AttentionPlan plan = LongHeads(ChunkSelection::Scorer::kLongHeads, Share::kNone);
   plan.selection.order = ChunkSelection::Order::kLast;

@@ -5,6 +5,7 @@
 #include <bit>
 #include <limits>
 
+#include "engine/backend/cpu/coarse_summary.h"
 #include "engine/base/splitmix.h"
 
 namespace folio {
@@ -13,10 +14,6 @@ using cpu::kQueryRows;
 using cpu::kScoreRows;
 
 namespace {
-
-// That many tiles are on their way: those of a head lie far apart, and one is read faster than
-// memory answers.
-constexpr int64_t kTilesAhead = 4;
 
 // A uniform number from what identifies a candidate.
 float RandomScore(int layer, int head, int64_t position, int64_t chunk) {
@@ -136,11 +133,13 @@ void ChunkSelector::AddTerm(const CpuAttentionContext& context, int head, int ve
   context.kernels->pack_chunk_queries(g.dtype, queries_.data(), shape_.lists(), g.padded_dim,
                                       packed_ + begin);
   terms_.push_back({begin, head, vector});
+  plain_queries_.insert(plain_queries_.end(), queries_.begin(), queries_.end());
 }
 
 void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& rows) {
   const KvGeometry& g = context.geometry();
   terms_.clear();
+  plain_queries_.clear();
   const int64_t bytes = context.kernels->chunk_query_bytes(g.dtype, shape_.lists(), g.padded_dim);
   term_bytes_ = (bytes + 63) / 64 * 64;
   packed_ = scratch_.Get<std::byte>(shape_.num_sets * shape_.terms * term_bytes_);
@@ -164,12 +163,18 @@ void ChunkSelector::MakeTerms(const CpuAttentionContext& context, const Rows& ro
 // for the queries of all sets, whose tiles lie side by side: they are read in one stream.
 void ChunkSelector::Scan(const CpuAttentionContext& context, const Rows& rows) {
   if (rows.ends.back() < 2) return;
+  // A score of several products, or rows that would share the reading, take the summaries at once.
+  const int64_t first_tile = shape_.rows > 1 || shape_.terms > 1
+                                 ? 0
+                                 : NumCoarseTiles(context.geometry(), layout_, rows.ends[0],
+                                                  static_cast<int64_t>(capacity_) * shape_.lists());
+  if (first_tile > 0) ScanCoarsely(context, rows, first_tile);
   const int64_t last_tile = (rows.ends.back() - 1) / kTile;
   const int at_a_time = shape_.rows <= kQueryRows ? shape_.num_sets : 1;
   const int64_t ahead = (kTilesAhead + at_a_time - 1) / at_a_time;
   context.kernels->begin_scores();
   for (int first = 0; first < shape_.num_sets; first += at_a_time) {
-    for (int64_t tile = 0; tile <= last_tile; ++tile) {
+    for (int64_t tile = first_tile; tile <= last_tile; ++tile) {
       const int64_t next = tile + ahead <= last_tile ? tile + ahead : tile;
       for (int set = first; set < first + at_a_time; ++set) {
         ScoreTile(context, rows, set, tile, next);

@@ -51,6 +51,12 @@ class ChunkSelector {
   }
 
  private:
+  // That many tiles are on their way: those of a head lie far apart, and one is read faster than
+  // memory answers.
+  static constexpr int64_t kTilesAhead = 4;
+  // Likewise of 8-bit copies.
+  static constexpr int64_t kFramesAhead = 2;
+
   // A list is the choice of one head, or of those that choose together, for one row. A *set* is the
   // lists whose scores come from the same tiles: those of a head, or, where a KV head has one
   // summary for all of its heads, those of the group. In a set rows ascend, and heads in a row.
@@ -91,6 +97,13 @@ class ChunkSelector {
   // A term of queries_.
   void AddTerm(const CpuAttentionContext& context, int head, int vector);
   void Scan(const CpuAttentionContext& context, const Rows& rows);
+  // All lists against the copies of so many tiles, then against those tiles that may hold a pick.
+  void ScanCoarsely(const CpuAttentionContext& context, const Rows& rows, int64_t num_tiles);
+  // least_ and most_ of the tiles of a frame, `tile` being its first; those from next_tile on are
+  // fetched on the way.
+  void BoundTiles(const CpuAttentionContext& context, int layer, int64_t tile, int64_t next_tile);
+  // tiles_ = those of the first num_tiles that may hold a pick of a list of the set.
+  void TakeTilesWithPicks(const cpu::Kernels& kernels, int set, int64_t num_tiles);
   // All lists of a set against the chunks of one tile; `next_tile` is fetched on the way.
   void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int set, int64_t tile,
                  int64_t next_tile);
@@ -109,7 +122,14 @@ class ChunkSelector {
   ScratchMemory scratch_;
   std::byte* packed_ = nullptr;  // queries of all terms, term_bytes_ each
   int64_t term_bytes_ = 0;
-  std::vector<float> queries_;  // [lists of a set][dim]
+  std::vector<float> queries_;        // [lists of a set][dim]
+  std::vector<float> plain_queries_;  // of all terms: [sets][terms][lists of a set][dim]
+  // What the best chunk of each tile scores at least and at most: [lists][bound_floats_].
+  std::vector<float> least_;
+  std::vector<float> most_;
+  int64_t bound_floats_ = 0;
+  std::vector<uint8_t> with_picks_;  // [tiles]
+  std::vector<int64_t> tiles_;
   std::vector<Pick> best_;      // [lists][capacity], best first
   std::vector<int> counts_;     // [lists]
   std::vector<int64_t> picks_;  // [lists][capacity]

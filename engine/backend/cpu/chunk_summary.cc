@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "engine/backend/cpu/coarse_summary.h"
 #include "engine/base/half.h"
 
 namespace folio {
@@ -117,21 +118,28 @@ PageNumbers ChunkSummarizer::Read(const Chunk& chunk, int page) {
 void ChunkSummarizer::Write(const Chunk& chunk, const std::vector<float>& vector, int which) {
   const SequenceSlice& slice = *context_->slice;
   const KvGeometry& g = context_->geometry();
-  const auto place = SummaryLayoutOf(slice.plan->selection, g.group_size())
-                         .PlaceOf(chunk.index / kTile, chunk.head, which);
-  std::byte* tile = context_->SummaryTile(slice.summaries[place.frame], chunk.layer, place.head);
+  const SummaryLayout layout = SummaryLayoutOf(slice.plan->selection, g.group_size());
+  const SummaryLayout::Place place = layout.PlaceOf(chunk.index / kTile, chunk.head, which);
+  const FrameId frame = slice.summaries[place.frame];
+  std::byte* tile = context_->SummaryTile(frame, chunk.layer, place.head);
   const int lane = static_cast<int>(chunk.index % kTile);
   // A tile's first chunk clears it: lanes without a chunk must hold finite numbers.
   if (lane == 0) std::memset(tile, 0, g.summary_tile_bytes());
   if (g.dtype == DType::kF32) {
     auto* numbers = reinterpret_cast<float*>(tile);
     for (int d = 0; d < g.padded_dim; ++d) numbers[d * kTile + lane] = vector[d];
-    return;
+  } else {
+    auto* bits = reinterpret_cast<uint16_t*>(tile);
+    for (int d = 0; d < g.padded_dim; ++d) {
+      bits[(d / 2 * kTile + lane) * 2 + d % 2] = FloatToBf16(vector[d]);
+    }
   }
-  auto* bits = reinterpret_cast<uint16_t*>(tile);
-  for (int d = 0; d < g.padded_dim; ++d) {
-    bits[(d / 2 * kTile + lane) * 2 + d % 2] = FloatToBf16(vector[d]);
-  }
+  // Scores of two vectors are never taken from copies.
+  if (!g.coarse_summaries || layout.vectors > 1) return;
+  if ((chunk.index + 1) % layout.ChunksPerFrame() != 0) return;
+  const FrameMemory& frames = context_->setup->summaries;
+  MakeCoarseTiles(g, layout.tiles_per_frame, frames.Frame(slice.summaries[0]), frames.Frame(frame),
+                  chunk.layer, chunk.head - chunk.head % layout.tiles_per_frame);
 }
 
 // Source: LongHeads (Lu et al. 2024), equations 1-2 with chunk-local rotation.

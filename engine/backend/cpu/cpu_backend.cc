@@ -87,6 +87,7 @@ class CpuBackend final : public Backend {
                                                            uint64_t seed, float deviation,
                                                            const WeightFormat& format) override;
   bool seals_pages() const override { return true; }
+  bool scores_coarsely() const override { return true; }
   bool packs_integers() const override { return true; }
   absl::Status SetupAttention(const AttentionSetup& setup) override;
   void StartStep(const StepBatch& batch, absl::FunctionRef<void(const StepBatch&)> verbs) override {

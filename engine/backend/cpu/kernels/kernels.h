@@ -87,6 +87,28 @@ struct ScoreChunksArgs {
   std::array<uint32_t, kScoreRows> above;
 };
 
+// 8-bit copies of the summaries of 16 chunks each (coarse_summary.h) against queries: either of
+// num_tiles tiles that have scales in common, or each row against a tile of its own.
+struct CoarseScoresArgs {
+  bool own_tiles = false;
+  const std::byte* tiles = nullptr;   // [num_tiles] or [num_rows]
+  const uint16_t* scales = nullptr;   // [dim], or [num_rows][dim]
+  const float* magnitudes = nullptr;  // one, or [num_rows]
+  // What comes next, fetched into the cache on the way; the same again if nothing does.
+  const std::byte* next = nullptr;
+  const uint16_t* next_scales = nullptr;
+  const float* next_magnitudes = nullptr;
+  int num_tiles = 1;
+  int dim = 0;
+  int num_rows = 0;
+  const float* q = nullptr;  // [num_rows][dim]
+  // Out: [num_rows][num_tiles], a row every row_floats; what the best of the chunks of a tile
+  // scores at least and at most, all of it where nothing is known.
+  int64_t row_floats = 0;
+  float* least = nullptr;
+  float* most = nullptr;
+};
+
 // Running softmax of one row before any key: dim zeros, then max and sum.
 void InitState(float* state, int dim);
 
@@ -133,6 +155,9 @@ struct Kernels {
   void (*pack_chunk_queries)(DType dtype, const float* q, int num_rows, int dim,
                              std::byte* packed) = nullptr;
   int64_t (*chunk_query_bytes)(DType dtype, int num_rows, int dim) = nullptr;
+  void (*score_coarsely)(const CoarseScoresArgs& args) = nullptr;
+  //   how many of values [n] are above; n a multiple of 16
+  int64_t (*count_above)(const float* values, int64_t n, float threshold) = nullptr;
   //   out [num_rows][page_tokens], a row every out_stride floats = q [num_rows][dim] . keys of one
   //   page
   void (*score_page)(DType dtype, const std::byte* keys, int page_tokens, int dim, const float* q,

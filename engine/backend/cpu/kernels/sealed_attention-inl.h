@@ -94,26 +94,28 @@ struct QuadRows {
   alignas(64) float scales[16];    // per row: undo the rounding
   alignas(64) int32_t biases[16];  // per row: what a sum over all quads has too much of, negated
 
-  // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127.
+  // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127. Rows have
+  // factors in common, or each its own, factor_floats from one to the next.
   FOLIO_INLINE void Set(const float* x, int64_t row_floats, const float* factors, int n,
-                        Fetcher* fetcher) {
+                        Fetcher* fetcher, int64_t factor_floats = 0) {
     IntVec parts[kRows] = {};
     for (int i = 0; i < n; i += 16) {
-      const Vec factor = Load(factors + i);
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
+        const Vec factor = Load(factors + r * factor_floats + i);
         parts[r] = Max(parts[r], MostOfRows::Magnitudes(Load(x + r * row_floats + i) * factor));
       }
     }
     MostOfRows most;
 #pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) most.Set(r, parts[r]);
-    Round(x, row_floats, factors, n, most, fetcher);
+    Round(x, row_floats, factors, n, most, fetcher, factor_floats);
   }
 
   // The same where the largest ones are known. factors null: all are 1.
   FOLIO_INLINE void Round(const float* x, int64_t row_floats, const float* factors, int n,
-                          const MostOfRows& most_of_rows, Fetcher* fetcher) {
+                          const MostOfRows& most_of_rows, Fetcher* fetcher,
+                          int64_t factor_floats = 0) {
     const Vec most = most_of_rows.template All<kRows>();
     alignas(64) float inverses[16];
     Store(inverses, Splat(127.0f) / Max(most, Splat(1e-30f)));
@@ -128,7 +130,9 @@ struct QuadRows {
           fetcher->Line();
           const int at = i + 16 * j;
           part[j] = at < n ? Load(x + r * row_floats + at) : Zero();
-          if (factors != nullptr && at < n) part[j] = part[j] * Load(factors + at);
+          if (factors != nullptr && at < n) {
+            part[j] = part[j] * Load(factors + r * factor_floats + at);
+          }
           part[j] = part[j] * Splat(inverses[r]);
         }
         const BitVec bytes = RoundedBytes(part);

@@ -5,6 +5,7 @@
 #include "engine/backend/cpu/kernels/kernels.h"
 // Order matters: the others use the vectors of the first.
 #include "engine/backend/cpu/kernels/attention-inl.h"
+#include "engine/backend/cpu/kernels/coarse_scores-inl.h"
 #include "engine/backend/cpu/kernels/elementwise-inl.h"
 #include "engine/backend/cpu/kernels/matmul-inl.h"
 #include "engine/backend/cpu/kernels/meter-inl.h"
@@ -34,6 +35,8 @@ const Kernels& Table() {
         .end_scores = [] {},
         .pack_chunk_queries = PackChunkQueries,
         .chunk_query_bytes = ChunkQueryBytes,
+        .score_coarsely = ScoreCoarsely,
+        .count_above = CountAbove,
         .score_page = ScorePage,
         .add_weighted_keys = AddWeightedKeys,
         .add_weighted_values = AddWeightedValues,
