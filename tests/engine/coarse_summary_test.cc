@@ -1,6 +1,5 @@
-// 8-bit copies of chunk summaries: their definition, bounds of the scores of what they are copies
-// of beside float64, and that a choice by them is the choice without them, on every instruction
-// set.
+// 8-bit copies of chunk summaries: their definition, and bounds of the scores of what they are
+// copies of, beside float64, on every instruction set.
 #include "engine/backend/cpu/coarse_summary.h"
 
 #include <gtest/gtest.h>
@@ -8,18 +7,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
-#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/backend/cpu/chunk_selector.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/base/half.h"
+#include "tests/engine/summary_frames.h"
 #include "tests/engine/test_model.h"
 
 namespace folio::test {
@@ -27,108 +24,63 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-KvGeometry Geometry(DType dtype, int num_heads, int num_kv_heads, int head_dim) {
-  KvGeometry geometry = KvGeometry::Make(
-      {.num_layers = 2, .num_heads = num_heads, .num_kv_heads = num_kv_heads, .head_dim = head_dim},
-      16, dtype);
-  geometry.coarse_summaries = true;
-  return geometry;
-}
+// Three tiles of a head that have scales in common.
+struct Copy {
+  static constexpr int kChunks = 3 * kTile;
 
-// Summary frames as they lie in memory.
-struct Frames {
-  Frames(const KvGeometry& geometry, int count)
-      : g(geometry), bytes(count * geometry.summary_frame_bytes()) {}
-
-  std::byte* Frame(int frame) { return bytes.data() + frame * g.summary_frame_bytes(); }
-  // Element d of the summary in a lane of a tile, as kv_types.h lays out 16 keys.
-  void Set(int frame, int layer, int place, int d, int lane, float x) {
-    std::byte* const tile = Frame(frame) + g.summary_offset(layer, place);
-    if (g.dtype == DType::kF32) {
-      std::memcpy(tile + (d * kTile + lane) * 4, &x, 4);
-    } else {
-      const uint16_t bits = FloatToBf16(x);
-      std::memcpy(tile + ((d / 2 * kTile + lane) * 2 + d % 2) * 2, &bits, 2);
+  float Number(int chunk, int d) const {
+    return frames->Get(1, layer, head + chunk / kTile, d, chunk % kTile);
+  }
+  int Integer(int chunk, int d) const {
+    const auto* const tile = reinterpret_cast<const int8_t*>(coarse.tiles) +
+                             chunk / kTile * frames->g.coarse_tile_bytes();
+    return tile[(d / 4 * kTile + chunk % kTile) * 4 + d % 4];
+  }
+  void ExpectNearest(int d) const {
+    const float centre = frames->Centre(layer, head, d);
+    float least_scale = 0;
+    for (int n = 0; n < kChunks; ++n) {
+      const float x = Number(n, d);
+      least_scale = std::max({least_scale, std::fabs(x - centre) / 127, std::fabs(x) / 4096});
+    }
+    const float scale = Fp16ToFloat(coarse.scales[d]);
+    ASSERT_GE(scale, least_scale) << d;
+    if (least_scale > 0) {
+      ASSERT_LT(Fp16ToFloat(coarse.scales[d] - 1), least_scale) << d;
+    }
+    for (int n = 0; n < kChunks; ++n) {
+      const double off = Number(n, d) - centre - double{scale} * Integer(n, d);
+      ASSERT_LE(std::abs(Integer(n, d)), 127);
+      ASSERT_LE(std::fabs(off), 0.500001 * scale) << d << " " << n;
     }
   }
-  float Get(int frame, int layer, int place, int d, int lane) {
-    const std::byte* const tile = Frame(frame) + g.summary_offset(layer, place);
-    float x;
-    uint16_t bits;
-    if (g.dtype == DType::kF32) {
-      std::memcpy(&x, tile + (d * kTile + lane) * 4, 4);
-      return x;
+  int LargestSum() const {
+    int largest = 0;
+    for (int n = 0; n < kChunks; ++n) {
+      int sum = 0;
+      for (int d = 0; d < frames->g.padded_dim; ++d) sum += std::abs(Integer(n, d));
+      largest = std::max(largest, sum);
     }
-    std::memcpy(&bits, tile + ((d / 2 * kTile + lane) * 2 + d % 2) * 2, 2);
-    return Bf16ToFloat(bits);
-  }
-  // The mean of element d in the first tile of a head.
-  float Centre(int layer, int place, int d) {
-    float sum = 0;
-    for (int lane = 0; lane < kTile; ++lane) sum += Get(0, layer, place, d, lane);
-    return sum / kTile;
-  }
-  // Channels of all sizes, one of zeros, one whose numbers are nearly the same, and one in which
-  // they differ by what is the last of 8 bits.
-  static float Common(int d) { return d == 1 ? 30.0f : d == 3 ? 500.0f : 0.0f; }
-  void Fill(uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::normal_distribution<float> normal;
-    for (int frame = 0; frame * g.summary_frame_bytes() < std::ssize(bytes); ++frame) {
-      for (int layer = 0; layer < g.num_layers; ++layer) {
-        for (int place = 0; place < g.num_heads; ++place) {
-          for (int lane = 0; lane < kTile; ++lane) {
-            for (int d = 0; d < g.head_dim; ++d) {
-              const float x = normal(random);
-              const float size = d == 0 ? 0.0f : d == 2 ? 1e-6f : d == 3 ? 0.25f : 1.0f;
-              Set(frame, layer, place, d, lane, Common(d) + size * x);
-            }
-          }
-        }
-      }
-    }
+    return largest;
   }
 
-  const KvGeometry g;
-  std::vector<std::byte> bytes;
+  SummaryFrames* frames;
+  int layer;
+  int head;
+  CoarseTiles coarse{frames->g, frames->Frame(1), layer, head};
 };
 
 TEST(CoarseSummary, IsTheNearestIntegersToWhatTheFirstTileHasNotInCommon) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
-    const KvGeometry g = Geometry(dtype, 6, 2, 48);
-    const SummaryLayout layout{.vectors = 1, .tiles_per_frame = 3};
-    Frames frames(g, 2);
+    SummaryFrames frames(CoarseGeometry(dtype, 6, 2, 48), 2);
     frames.Fill(1);
-    MakeCoarseFrame(g, layout, frames.Frame(0), frames.Frame(1));
-    for (int layer = 0; layer < g.num_layers; ++layer) {
-      for (int head = 0; head < g.num_heads; head += 3) {
-        const CoarseTiles coarse(g, frames.Frame(1), layer, head);
-        int largest_sum = 0;
-        std::vector<int> sums(3 * kTile);
-        for (int d = 0; d < g.padded_dim; ++d) {
-          const float centre = frames.Centre(layer, head, d);
-          float least = 0;
-          for (int n = 0; n < 3 * kTile; ++n) {
-            const float x = frames.Get(1, layer, head + n / kTile, d, n % kTile);
-            least = std::max({least, std::fabs(x - centre) / 127, std::fabs(x) / 4096});
-          }
-          const float scale = Fp16ToFloat(coarse.scales[d]);
-          ASSERT_GE(scale, least) << d;
-          if (least > 0) {
-            ASSERT_LT(Fp16ToFloat(coarse.scales[d] - 1), least) << d;
-          }
-          for (int n = 0; n < 3 * kTile; ++n) {
-            const double x = frames.Get(1, layer, head + n / kTile, d, n % kTile) - centre;
-            const auto* const tile =
-                reinterpret_cast<const int8_t*>(coarse.tiles) + n / kTile * g.coarse_tile_bytes();
-            const int integer = tile[(d / 4 * kTile + n % kTile) * 4 + d % 4];
-            ASSERT_LE(std::abs(integer), 127);
-            ASSERT_LE(std::fabs(x - double{scale} * integer), 0.500001 * scale) << d << " " << n;
-            sums[n] += std::abs(integer);
-          }
-        }
-        for (const int sum : sums) largest_sum = std::max(largest_sum, sum);
-        EXPECT_EQ(*coarse.magnitude, largest_sum);
+    const SummaryLayout layout{.vectors = 1, .tiles_per_frame = 3};
+    MakeCoarseFrame(frames.g, layout, frames.Frame(0), frames.Frame(1));
+    for (int layer = 0; layer < frames.g.num_layers; ++layer) {
+      for (int head = 0; head < frames.g.num_heads; head += 3) {
+        const Copy copy{&frames, layer, head};
+        for (int d = 0; d < frames.g.padded_dim; ++d) copy.ExpectNearest(d);
+        EXPECT_EQ(*copy.coarse.magnitude, copy.LargestSum());
       }
     }
   }
@@ -136,7 +88,7 @@ TEST(CoarseSummary, IsTheNearestIntegersToWhatTheFirstTileHasNotInCommon) {
 
 TEST(CoarseSummary, IsWorthReadingOfCompleteFramesWithFewPicks) {
   const SummaryLayout group{.vectors = 1, .tiles_per_frame = 3};
-  KvGeometry g = Geometry(DType::kBf16, 6, 2, 48);
+  KvGeometry g = CoarseGeometry(DType::kBf16, 6, 2, 48);
   EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile + 47, 3), 48);
   EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile - 1, 3), 0);
   EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile, 4), 0);
@@ -216,8 +168,8 @@ class CoarseScores : public testing::TestWithParam<Case> {
   }
 
   const Isa isa_ = std::get<0>(GetParam());
-  const KvGeometry g_ = Geometry(std::get<1>(GetParam()), kHeads, 1, std::get<2>(GetParam()));
-  Frames frames_{g_, 2};
+  const KvGeometry g_ = CoarseGeometry(std::get<1>(GetParam()), kHeads, 1, std::get<2>(GetParam()));
+  SummaryFrames frames_{g_, 2};
   std::vector<float> queries_;  // [kHeads][dim]
 };
 
@@ -280,162 +232,6 @@ INSTANTIATE_TEST_SUITE_P(Kernels, CoarseScores,
                          testing::Combine(testing::ValuesIn(kAllIsas),
                                           testing::Values(DType::kF32, DType::kBf16),
                                           testing::Values(16, 48, 80, 256)),
-                         NameOf);
-
-// A stream with many chunks, of which its heads choose two.
-class CoarseChoice : public testing::TestWithParam<Case> {
- protected:
-  static constexpr int kHeads = 6, kKvHeads = 2, kPicks = 2;
-  static constexpr int64_t kChunks = 16 * 3 * kPicks * kTile + 5;  // and some of a frame
-  static constexpr int kLayer = 1;
-
-  void SetUp() override {
-    if (!CpuSupports(isa_)) GTEST_SKIP() << "not on this CPU";
-    std::mt19937_64 random(4);
-    std::normal_distribution<float> normal;
-    for (int i = 0; i < kHeads * g_.padded_dim; ++i) queries_.push_back(normal(random));
-  }
-  void Use(ChunkSelection::Scorer scorer, ChunkSelection::Share share) {
-    plan_.selection.chunk_tokens = 16;
-    plan_.selection.num_free_picks = kPicks;
-    plan_.selection.scorer = scorer;
-    plan_.selection.share = share;
-    layout_ = SummaryLayoutOf(plan_.selection, g_.group_size());
-    frames_ = std::make_unique<Frames>(g_, static_cast<int>(layout_.NumFrames(kChunks)));
-    frames_->Fill(5);
-    ids_.clear();
-    for (int n = 0; n < layout_.NumFrames(kChunks); ++n) ids_.push_back(n);
-  }
-  void Set(int64_t chunk, int head, const std::function<float(int)>& element) {
-    const SummaryLayout::Place place = layout_.PlaceOf(chunk / kTile, head, 0);
-    for (int d = 0; d < g_.head_dim; ++d) {
-      frames_->Set(static_cast<int>(place.frame), kLayer, place.head, d,
-                   static_cast<int>(chunk % kTile), element(d));
-    }
-  }
-  // Like others, and along the query of a head: it scores `times` the square of its length more.
-  void SetAlong(int64_t chunk, int head, float times) {
-    Set(chunk, head,
-        [&](int d) { return Frames::Common(d) + times * queries_[head * g_.padded_dim + d]; });
-  }
-  void MakeCopies() {
-    for (const FrameId frame : ids_) {
-      MakeCoarseFrame(g_, layout_, frames_->Frame(0), frames_->Frame(frame));
-    }
-  }
-  struct Choice {
-    std::vector<int64_t> chunks;  // best first
-    std::vector<float> scores;
-    bool operator==(const Choice&) const = default;
-  };
-  // Of the heads of the first KV head, or of all where the layer chooses.
-  std::vector<Choice> Choose(bool coarse) {
-    AttentionSetup setup;
-    setup.geometry = g_;
-    setup.summaries = {frames_->bytes.data(), g_.summary_frame_bytes()};
-    SequenceSlice slice;
-    slice.plan = &plan_;
-    slice.summaries = ids_;
-    CpuAttentionContext context;
-    context.setup = &setup;
-    context.kernels = &cpu::KernelsFor(isa_);
-    context.slice = &slice;
-    const bool layer = plan_.selection.share == ChunkSelection::Share::kLayer;
-    ChunkSelector::Rows rows;
-    rows.layer = kLayer;
-    rows.num_heads = layer ? kHeads : g_.group_size();
-    rows.together = layer || plan_.selection.share == ChunkSelection::Share::kGroup;
-    rows.queries = queries_.data();
-    rows.head_stride = g_.padded_dim;
-    // A row beside it makes the selector score all summaries at once.
-    const std::vector<int64_t> ends(coarse ? 1 : 2, kChunks);
-    std::vector<float> twice;
-    if (!coarse) {
-      for (int head = 0; head < rows.num_heads; ++head) {
-        for (int row = 0; row < 2; ++row) {
-          const auto from = queries_.begin() + head * g_.padded_dim;
-          twice.insert(twice.end(), from, from + g_.padded_dim);
-        }
-      }
-      rows.queries = twice.data();
-      rows.head_stride = 2 * g_.padded_dim;
-    }
-    rows.ends = ends;
-    ChunkSelector selector;
-    selector.Run(context, rows);
-    std::vector<Choice> choices;
-    for (int head = 0; head < (rows.together ? 1 : rows.num_heads); ++head) {
-      Choice& choice = choices.emplace_back();
-      for (const ChunkSelector::Pick& pick : selector.Ranked(head, 0)) {
-        choice.chunks.push_back(pick.chunk);
-        choice.scores.push_back(pick.score);
-      }
-    }
-    return choices;
-  }
-
-  const Isa isa_ = std::get<0>(GetParam());
-  const KvGeometry g_ =
-      Geometry(std::get<1>(GetParam()), kHeads, kKvHeads, std::get<2>(GetParam()));
-  AttentionPlan plan_;
-  SummaryLayout layout_;
-  std::unique_ptr<Frames> frames_;
-  std::vector<FrameId> ids_;
-  std::vector<float> queries_;  // [kHeads][dim]
-};
-
-TEST_P(CoarseChoice, IsThatOfTheSummariesWithItsScores) {
-  using Scorer = ChunkSelection::Scorer;
-  using Share = ChunkSelection::Share;
-  for (const Scorer scorer : {Scorer::kLongHeads, Scorer::kMeanKey, Scorer::kQuest}) {
-    for (const Share share : {Share::kNone, Share::kGroup, Share::kLayer}) {
-      Use(scorer, share);
-      MakeCopies();
-      const std::vector<Choice> all = Choose(false);
-      ASSERT_EQ(all[0].chunks.size(), size_t{kPicks});
-      EXPECT_EQ(Choose(true), all) << static_cast<int>(scorer) << " " << static_cast<int>(share);
-    }
-  }
-}
-
-// Of equal scores the smaller index, chunk 0 never, and NaN never.
-TEST_P(CoarseChoice, OfTiesAndNumbersThatAreNoneIsThatOfTheSummaries) {
-  for (const auto scorer : {ChunkSelection::Scorer::kLongHeads, ChunkSelection::Scorer::kMeanKey}) {
-    Use(scorer, ChunkSelection::Share::kNone);
-    SetAlong(0, 0, 9);
-    for (const int64_t chunk : {40, 300, 301, 999}) SetAlong(chunk, 0, 3);
-    Set(700, 0, [](int) { return std::nanf(""); });
-    MakeCopies();
-    const std::vector<Choice> all = Choose(false);
-    EXPECT_EQ(all[0].chunks, (std::vector<int64_t>{40, 300}));
-    EXPECT_EQ(Choose(true), all);
-    Use(scorer, ChunkSelection::Share::kNone);
-    for (int64_t chunk = 0; chunk < kChunks; ++chunk) Set(chunk, 0, [](int) { return 0.0f; });
-    MakeCopies();
-    EXPECT_EQ(Choose(true)[0].chunks, (std::vector<int64_t>{1, 2}));
-  }
-}
-
-// Also of the last tiles, whose frame is not complete and has no copies.
-TEST_P(CoarseChoice, ReadsOnlyTilesThatMayHoldAPick) {
-  Use(ChunkSelection::Scorer::kMeanKey, ChunkSelection::Share::kGroup);
-  for (int head = 0; head < g_.group_size(); ++head) {
-    std::copy_n(queries_.begin(), g_.padded_dim, queries_.begin() + head * g_.padded_dim);
-  }
-  SetAlong(500, 0, 20);
-  SetAlong(kChunks - 1, 0, 10);
-  MakeCopies();
-  EXPECT_EQ(Choose(true)[0].chunks, (std::vector<int64_t>{500, kChunks - 1}));
-  // Not in the copies: of chunk 1000 nothing says that it is worth a look.
-  SetAlong(1000, 0, 30);
-  EXPECT_EQ(Choose(false)[0].chunks, (std::vector<int64_t>{1000, 500}));
-  EXPECT_EQ(Choose(true)[0].chunks, (std::vector<int64_t>{500, kChunks - 1}));
-}
-
-INSTANTIATE_TEST_SUITE_P(Kernels, CoarseChoice,
-                         testing::Combine(testing::ValuesIn(kAllIsas),
-                                          testing::Values(DType::kF32, DType::kBf16),
-                                          testing::Values(32, 64)),
                          NameOf);
 
 }  // namespace
