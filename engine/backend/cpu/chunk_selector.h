@@ -124,15 +124,16 @@ class ChunkSelector {
   int64_t term_bytes_ = 0;
   std::vector<float> queries_;        // [lists of a set][dim]
   std::vector<float> plain_queries_;  // of all terms: [sets][terms][lists of a set][dim]
-  // What the best chunk of each tile scores at least and at most: [lists][bound_floats_].
+  // What the best chunk of each tile scores at least and at most, beside what all chunks of a list
+  // have in common (CoarseTiles): [lists][bound_floats_].
   std::vector<float> least_;
   std::vector<float> most_;
   int64_t bound_floats_ = 0;
   std::vector<uint8_t> with_picks_;  // [tiles]
-  std::vector<int64_t> tiles_;
-  std::vector<Pick> best_;      // [lists][capacity], best first
-  std::vector<int> counts_;     // [lists]
-  std::vector<int64_t> picks_;  // [lists][capacity]
+  std::vector<int64_t> tiles_;       // those that may hold a pick, ascending
+  std::vector<Pick> best_;           // [lists][capacity], best first
+  std::vector<int> counts_;          // [lists]
+  std::vector<int64_t> picks_;       // [lists][capacity]
 };
 
 }  // namespace folio

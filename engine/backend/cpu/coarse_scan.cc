@@ -14,8 +14,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// A number that at least `count` of values [n] are above, close to the largest such one. What lies
-// behind them, up to a multiple of kTile, is minus infinity.
+// A number that at least `count` of values [n] are above, close to the largest such one. The
+// first of them is minus infinity, and so is what lies behind them up to a multiple of kTile.
 float BoundOfBest(const cpu::Kernels& kernels, const float* values, int64_t n, size_t count) {
   constexpr int kHalvings = 12;
   const int64_t padded = (n + kTile - 1) / kTile * kTile;
