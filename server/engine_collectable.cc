@@ -226,11 +226,11 @@ std::vector<MetricFamily> EngineGauges::Collect() const {
   if (engine == nullptr) return families;
   const EngineStats stats = engine->Stats();
   Gauge("folio_num_requests_running", "Requests in the batch.", stats.running);
-  Gauge("folio_num_requests_waiting", "Requests in the queue.", stats.waiting);
+  Gauge("folio_num_requests_waiting", "Requests in the queue.", stats.queued());
   families.push_back(Family("folio_waiting_requests",
                             "Requests in the queue, by what they wait for.", MetricType::Gauge));
   const int for_turn =
-      std::max(0, stats.waiting - stats.waiting_for_memory - stats.waiting_for_document);
+      std::max(0, stats.queued() - stats.waiting_for_memory - stats.waiting_for_document);
   Add(&families.back(), for_turn, {{"reason", "turn"}});
   Add(&families.back(), stats.waiting_for_memory, {{"reason", "memory"}});
   Add(&families.back(), stats.waiting_for_document, {{"reason", "document"}});

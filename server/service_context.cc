@@ -127,7 +127,7 @@ std::chrono::milliseconds ServiceContext::RetryDelay() const {
   const EngineStats stats = engine == nullptr ? EngineStats() : engine->Stats();
   const double prefill_seconds =
       static_cast<double>(stats.waiting_prefill_tokens) * stats.prefill_token_seconds;
-  return rate.RetryDelay(stats.waiting + preparing.num_requests(), prefill_seconds, clock());
+  return rate.RetryDelay(stats.queued() + preparing.num_requests(), prefill_seconds, clock());
 }
 
 void ServiceContext::CheckLiveness(SteadyTime now) {

@@ -91,7 +91,7 @@ void FillInfo(const ServiceContext& context, const Caller& caller, v1::ServerInf
     home->set_capacity_bytes(stats.kv_capacity_bytes);
   }
   response->set_num_requests_running(stats.running);
-  response->set_num_requests_waiting(stats.waiting);
+  response->set_num_requests_waiting(stats.queued());
   response->set_num_documents(static_cast<uint32_t>(NumDocumentsOf(*context.engine(), caller)));
 }
 

@@ -86,7 +86,7 @@ void AppendEngine(const Engine& engine, const EngineStats& stats, int being_read
   lines->push_back(absl::StrFormat(
       "requests: %d run, %d wait (%d for memory, %d for a document) with %d tokens of prompts, %d "
       "are being read",
-      stats.running, stats.waiting, stats.waiting_for_memory, stats.waiting_for_document,
+      stats.running, stats.queued(), stats.waiting_for_memory, stats.waiting_for_document,
       stats.waiting_prefill_tokens, being_read));
   lines->push_back(DescribeCache(stats));
   lines->push_back(DescribeDocuments(engine.CountDocuments()));

@@ -115,7 +115,7 @@ absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int6
 int NumAdmissible(const EngineStats& stats, const EngineOptions& options) {
   // Where some wait, places are taken or memory is short.
   const int places = stats.waiting > 0 ? 0 : options.max_running_requests - stats.running;
-  return options.max_queued_requests - stats.waiting + std::max(0, places);
+  return options.max_queued_requests - stats.queued() + std::max(0, places);
 }
 
 int MostOfClient(const EngineOptions& options) {

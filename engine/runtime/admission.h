@@ -41,8 +41,8 @@ absl::Status CheckUnknownLength(const AttentionSpec& spec, const AttentionPlan& 
 absl::Status CheckCapacity(const AttentionSpec& spec, int64_t total_tokens, int64_t needed_bytes,
                            int64_t capacity_bytes, const AttentionModel& model);
 
-// How many requests may be on their way to the engine thread when these were its statistics: as
-// many as can wait, and, while nobody waits, as many as can run at once.
+// How many requests may come beside those that are there, or on their way to the engine thread: as
+// many as can wait, and, while nobody waits, as many as can run at once. May be negative.
 int NumAdmissible(const EngineStats& stats, const EngineOptions& options);
 
 // How many requests of one tenant may wait and run, without limits of its own: all places but those

@@ -21,17 +21,6 @@
 namespace folio {
 namespace {
 
-// Counts one for as long as it lives.
-struct Uncount {
-  void operator()(std::atomic<int>* count) const { count->fetch_sub(1); }
-};
-using Counted = std::unique_ptr<std::atomic<int>, Uncount>;
-
-Counted CountIn(std::atomic<int>* count) {
-  count->fetch_add(1);
-  return Counted(count);
-}
-
 // How commands fail: what they were for ends with the status.
 auto FailRequest(RequestId id) {
   return [id](EngineLoop& loop, const absl::Status& status) { loop.Cancel(id, status); };
@@ -119,7 +108,7 @@ absl::Status EngineImpl::JoinQueue(const GenerateSpec& spec, const Checked& chec
 }
 
 absl::Status EngineImpl::CheckPlaces() const {
-  if (num_posted_.load() < NumAdmissible(thread_.Stats(), options_)) return absl::OkStatus();
+  if (NumAdmissible(thread_.Stats(), options_) > 0) return absl::OkStatus();
   return LimitReached(
       kQueuedRequests, LimitOf::kAll,
       absl::StrCat("the queue of ", options_.max_queued_requests, " requests is full"));
@@ -163,9 +152,7 @@ absl::StatusOr<RequestId> EngineImpl::Submit(GenerateSpec spec, std::shared_ptr<
   const RequestId id = next_id_.fetch_add(1);
   auto generation = std::make_unique<Generation>(std::move(spec), sink, *model_->tokenizer,
                                                  info().eos_tokens, std::move(ticket));
-  auto submit = [id, generation = std::move(generation),
-                 posted = CountIn(&num_posted_)](EngineLoop& loop) mutable {
-    posted.reset();
+  auto submit = [id, generation = std::move(generation)](EngineLoop& loop) mutable {
     loop.Submit(id, std::move(generation));
   };
   thread_.Post({std::move(submit), FailRequest(id, std::move(sink))}, item);

@@ -159,6 +159,10 @@ struct EngineInfo {
 struct EngineStats {
   int running = 0;
   int waiting = 0;
+  // On their way to the engine thread: in no other of these numbers.
+  int posted = 0;
+  // Have been accepted and do not run.
+  int queued() const { return waiting + posted; }
   // Of those that wait, what for, as Scheduling has it. The rest waits for its turn.
   int waiting_for_memory = 0;
   int waiting_for_document = 0;

@@ -111,7 +111,6 @@ class EngineImpl final : public Engine {
 
   EngineStats Stats() const override {
     EngineStats stats = thread_.Stats();
-    stats.waiting = std::max(stats.waiting, num_posted_.load(std::memory_order_relaxed));
     if (keeper() != nullptr) CountStored(&stats);
     return stats;
   }
@@ -181,8 +180,6 @@ class EngineImpl final : public Engine {
 
   std::atomic<bool> draining_{false};
   std::atomic<RequestId> next_id_{1};
-  // Requests posted whose command has not run yet.
-  std::atomic<int> num_posted_{0};
 
   // Held from the change of a document's state until its command is posted: the engine thread sees
   // commands in the order of the states.

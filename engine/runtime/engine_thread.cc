@@ -37,6 +37,7 @@ void EngineThread::Post(EngineCommand command, const LoadItem& request) {
   {
     MutexLock lock(&mu_);
     new_requests_.push_back(request);
+    ++num_posted_;
     inbox_.splice(inbox_.end(), commands);
   }
   wake_.NotifyOne();
@@ -44,7 +45,9 @@ void EngineThread::Post(EngineCommand command, const LoadItem& request) {
 
 EngineStats EngineThread::Stats() const {
   MutexLock lock(&mu_);
-  return stats_;
+  EngineStats stats = stats_;
+  stats.posted = num_posted_;
+  return stats;
 }
 
 WorkLoad EngineThread::GetLoad() const {
@@ -79,6 +82,7 @@ bool EngineThread::TakeCommands(bool idle, EngineCommands* commands) {
   }
   commands->swap(inbox_);
   num_taken_ = new_requests_.size();
+  num_posted_taken_ = num_posted_;
   return !stopping_;
 }
 
@@ -144,6 +148,7 @@ void EngineThread::Publish(bool busy) {
   const bool described = DescribeLoad(busy);
   MutexLock lock(&mu_);
   stats_ = stats;
+  num_posted_ -= std::exchange(num_posted_taken_, 0);
   published_ = std::chrono::steady_clock::now();
   if (described) TakeDescribedLoad();
 }

@@ -29,7 +29,7 @@ class EngineThread {
   // A request comes with it, for the load.
   void Post(EngineCommand command, const LoadItem& request);
 
-  // As of the last step, or of the last command. What was posted since is not in them.
+  // As of the last step, or of the last command. What was posted since is only counted.
   EngineStats Stats() const;
   // The work that was there then, and the requests that came since.
   WorkLoad GetLoad() const;
@@ -58,6 +58,9 @@ class EngineThread {
   // Requests that are not in it, as they were posted; of the first ones the loop has the commands.
   std::vector<LoadItem> new_requests_ FOLIO_GUARDED_BY(mu_);
   size_t num_taken_ FOLIO_GUARDED_BY(mu_) = 0;
+  // Requests that are not in stats_; of the second number the loop has the commands.
+  int num_posted_ FOLIO_GUARDED_BY(mu_) = 0;
+  int num_posted_taken_ FOLIO_GUARDED_BY(mu_) = 0;
   // Its own thread's; has the memory of the one before.
   WorkLoad next_load_;
   SteadyTime describes_again_ = {};

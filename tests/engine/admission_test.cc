@@ -137,8 +137,9 @@ TEST(Admission, WhoeverFindsAPlaceToRunTakesNoneOfTheQueue) {
   EngineOptions options;
   options.max_running_requests = 2;
   options.max_queued_requests = 3;
-  const auto admissible = [&options](int running, int waiting) {
+  const auto admissible = [&options](int running, int waiting, int posted = 0) {
     EngineStats stats;
+    stats.posted = posted;
     stats.running = running;
     stats.waiting = waiting;
     return NumAdmissible(stats, options);
@@ -151,6 +152,9 @@ TEST(Admission, WhoeverFindsAPlaceToRunTakesNoneOfTheQueue) {
   // Short of memory: a place alone helps nobody who waits.
   EXPECT_EQ(admissible(1, 3), 0);
   EXPECT_EQ(admissible(3, 0), 3);  // one that was held back has come again
+  // On their way.
+  EXPECT_EQ(admissible(0, 0, 4), 1);
+  EXPECT_EQ(admissible(2, 1, 2), 0);
 }
 
 TEST(Admission, MemoryAdviceNamesTheStrategiesOfBoundedMemory) {

@@ -113,7 +113,7 @@ TEST(Engine, AFullQueueRefusesBeforeTheEngineThreadHasLooked) {
   // The place of the one at the gate may still look free: the engine thread has not come to say
   // that it runs.
   EXPECT_GE(sinks.size(), 3u);
-  EXPECT_GE(engine->Stats().waiting, 3);
+  EXPECT_GE(engine->Stats().queued(), 3);
   gate->Open();
   for (const auto& sink : sinks) {
     sink->WaitForEnd();
@@ -146,6 +146,44 @@ TEST(Engine, OneClientLeavesPlacesInTheQueueToOthers) {
   while (!submit("a").ok()) std::this_thread::yield();
 }
 
+TEST(Engine, StatisticsCountARequestOnceOnItsWay) {
+  constexpr int kRequests = 3000;
+  EngineOptions options = SmallOptions();
+  options.max_running_requests = 2;
+  options.max_queued_requests = kRequests;
+  options.max_queued_requests_per_client = kRequests;
+  options.max_context_tokens = 1 << 20;
+  const auto engine = Make(options);
+  GenerateSpec endless = Spec(5, 1000000);
+  endless.attention.strategy.name = "lm_infinite";
+  const auto count = [&engine] {
+    const EngineStats stats = engine->Stats();
+    return stats.queued() + stats.running;
+  };
+  std::atomic<bool> counts = true;
+  std::atomic<int> submitted = 0;
+  std::thread counting([&] {
+    while (counts) {
+      const int before = submitted;
+      const int counted = count();
+      EXPECT_GE(counted, before);
+      EXPECT_LE(counted, submitted + 1);  // one is being submitted
+    }
+  });
+  std::vector<RequestId> ids;
+  for (int n = 0; n < kRequests; ++n) {
+    const auto id = engine->Submit(endless, std::make_shared<Recorder>());
+    ASSERT_TRUE(id.ok()) << id.status();
+    ids.push_back(*id);
+    ++submitted;
+  }
+  counts = false;
+  counting.join();
+  EXPECT_EQ(count(), kRequests);
+  for (const RequestId id : ids) engine->Cancel(id, absl::CancelledError("enough"));
+  while (count() > 0) std::this_thread::yield();
+}
+
 // Again and again, because the engine thread takes the first of them while the others come.
 TEST(Engine, ABurstThatCanRunAndWaitIsNotRefused) {
   EngineOptions options = SmallOptions();
@@ -153,7 +191,8 @@ TEST(Engine, ABurstThatCanRunAndWaitIsNotRefused) {
   options.max_queued_requests = 3;
   const auto engine = Make(options);
   for (int burst = 0; burst < 20; ++burst) {
-    while (engine->Stats().running > 0) std::this_thread::yield();  // said after the last event
+    const auto idle = [](const EngineStats& stats) { return stats.queued() + stats.running == 0; };
+    while (!idle(engine->Stats())) std::this_thread::yield();  // said after the last event
     std::vector<std::shared_ptr<Recorder>> sinks;
     for (int n = 0; n < 5; ++n) {
       sinks.push_back(std::make_shared<Recorder>());
