@@ -43,30 +43,65 @@ class SealedPages : public testing::TestWithParam<std::tuple<Isa, int, int, int>
   }
   // Rows [first, end) together, folded twice: into an empty state and into that.
   std::vector<Floats> Attend(int first, int end) const {
+    std::vector<Floats> states = EmptyStates(end - first);
+    for (int n = 0; n < 2; ++n) Fold(first, &states);
+    return states;
+  }
+  std::vector<Floats> EmptyStates(int num_rows) const {
+    std::vector<Floats> states(num_rows, Floats(geometry_.padded_dim + 2));
+    for (Floats& state : states) cpu::InitState(state.data(), geometry_.padded_dim);
+    return states;
+  }
+  // The page into the states of rows [first, first + size).
+  void Fold(int first, std::vector<Floats>* states) const {
     const SealedSlice parts(geometry_, sealed_.data());
-    std::vector<Floats> states(end - first, Floats(geometry_.padded_dim + 2));
     cpu::AttendPageArgs args;
     args.k = args.next_k = parts.keys;
     args.v = args.next_v = parts.values;
     args.k_scales = parts.key_scales;
     args.v_scales = parts.value_scales;
     args.dim = geometry_.padded_dim;
-    args.num_rows = end - first;
+    args.num_rows = static_cast<int>(states->size());
     args.q = &queries_[first * geometry_.padded_dim];
     for (int r = 0; r < args.num_rows; ++r) {
-      cpu::InitState(states[r].data(), args.dim);
-      args.state[r] = states[r].data();
+      args.state[r] = (*states)[r].data();
       args.lo[r] = Lo(first + r);
       args.hi[r] = Hi(first + r);
     }
-    const cpu::Kernels& kernels = cpu::KernelsFor(isa_);
-    for (int n = 0; n < 2; ++n) {
-      kernels.attend_sealed_page(geometry_.sealed_bits, geometry_.page_tokens, args);
-    }
-    return states;
+    cpu::KernelsFor(isa_).attend_sealed_page(geometry_.sealed_bits, geometry_.page_tokens, args);
   }
   int Lo(int row) const { return row % 3 == 0 ? 0 : row; }
-  int Hi(int row) const { return row % 2 == 0 ? geometry_.page_tokens : row + 1 + row % 4; }
+  int Hi(int row) const {
+    if (row == hides_) return 0;
+    return row % 2 == 0 ? geometry_.page_tokens : row + 1 + row % 4;
+  }
+
+  // What rows [0, num_rows) of pages attend to, in float64, and the largest value of their tokens.
+  struct Expected {
+    std::vector<std::vector<double>> sums;
+    std::vector<double> weights;
+    double most = 0;
+  };
+  Expected NothingExpected() const {
+    return {std::vector(kRows, std::vector<double>(geometry_.head_dim)),
+            std::vector<double>(kRows)};
+  }
+  void AddExpected(Expected* expected) const {
+    const KvGeometry& g = geometry_;
+    for (size_t r = 0; r < expected->sums.size(); ++r) {
+      for (int t = Lo(r); t < Hi(r); ++t) {
+        double score = 0;
+        for (int d = 0; d < g.head_dim; ++d) {
+          score += double{queries_[r * g.padded_dim + d]} * slice_->Key(t, d);
+        }
+        expected->weights[r] += std::exp(score);
+        for (int d = 0; d < g.head_dim; ++d) {
+          expected->sums[r][d] += std::exp(score) * slice_->Value(t, d);
+          expected->most = std::max(expected->most, std::fabs(double{slice_->Value(t, d)}));
+        }
+      }
+    }
+  }
 
   const Isa isa_ = std::get<0>(GetParam());
   const KvGeometry geometry_ =
@@ -74,6 +109,7 @@ class SealedPages : public testing::TestWithParam<std::tuple<Isa, int, int, int>
   std::unique_ptr<OpenSlice> slice_;
   std::vector<std::byte> sealed_;
   Floats queries_;
+  int hides_ = -1;  // this row from the page
 };
 
 // x as integers of 8 bits with the scale that undoes it, by the definition of their rounding.
@@ -138,23 +174,68 @@ TEST_P(SealedPages, AttentionIsCloseToThatOfTheNumbersThemselves) {
   for (int t = 0; t < g.page_tokens; ++t) slice_->SetKey(t, 3, slice_->Key(t, 3) / 20);
   SealSlice(g, slice_->bytes.data(), sealed_.data());
   const auto states = Attend(0, kRows);
+  Expected expected = NothingExpected();
+  AddExpected(&expected);
   double errors = 0;
   for (int r = 0; r < kRows; ++r) {
-    std::vector<double> out(g.head_dim);
-    double total = 0;
-    for (int t = Lo(r); t < Hi(r); ++t) {
-      double score = 0;
-      for (int d = 0; d < g.head_dim; ++d) {
-        score += double{queries_[r * g.padded_dim + d]} * slice_->Key(t, d);
-      }
-      total += std::exp(score);
-      for (int d = 0; d < g.head_dim; ++d) out[d] += std::exp(score) * slice_->Value(t, d);
-    }
     for (int d = 0; d < g.head_dim; ++d) {
-      errors += std::fabs(states[r][d] / states[r][g.padded_dim + 1] - out[d] / total);
+      errors += std::fabs(states[r][d] / states[r][g.padded_dim + 1] -
+                          expected.sums[r][d] / expected.weights[r]);
     }
   }
   EXPECT_LE(errors / (kRows * g.head_dim), g.sealed_bits == 8 ? 0.01 : 0.15);
+}
+
+// Pages of values of all sizes one after the other, the largest scores in any of them: as tokens
+// that take up attention and have almost no value.
+TEST_P(SealedPages, ValuesOfAnySizeMayFollowEachOther) {
+  const KvGeometry& g = geometry_;
+  for (int t = 0; t < g.page_tokens; ++t) slice_->SetKey(t, 3, slice_->Key(t, 3) / 20);
+  const OpenSlice first = *slice_;
+  auto states = EmptyStates(kRows);
+  Expected expected = NothingExpected();
+  for (const auto& [value_factor, key_factor] :
+       std::vector<std::pair<float, float>>{{1e-6f, 1.0f},
+                                            {1.0f, 1.0f},
+                                            {0.0f, 1.5f},
+                                            {1e-35f, 1.0f},
+                                            {100.0f, 0.5f},
+                                            {1.0f, 1.2f}}) {
+    for (int t = 0; t < g.page_tokens; ++t) {
+      for (int d = 0; d < g.head_dim; ++d) {
+        slice_->SetValue(t, d, first.Value(t, d) * value_factor);
+        slice_->SetKey(t, d, first.Key(t, d) * key_factor);
+      }
+    }
+    SealSlice(g, slice_->bytes.data(), sealed_.data());
+    Fold(0, &states);
+    AddExpected(&expected);
+  }
+  double errors = 0;
+  for (int r = 0; r < kRows; ++r) {
+    for (int d = 0; d < g.head_dim; ++d) {
+      errors += std::fabs(states[r][d] / states[r][g.padded_dim + 1] -
+                          expected.sums[r][d] / expected.weights[r]);
+    }
+  }
+  EXPECT_LE(errors / (kRows * g.head_dim) / expected.most, g.sealed_bits == 8 ? 0.002 : 0.03);
+}
+
+// As a row whose window has passed a page that others of its block see.
+TEST_P(SealedPages, ARowThatSeesNothingIsLeftAsItIs) {
+  hides_ = 1;
+  const auto nothing = Attend(0, 3)[1];
+  EXPECT_EQ(Floats(nothing.begin(), nothing.end() - 2), Floats(geometry_.padded_dim));
+  EXPECT_EQ(nothing.back(), 0.0f);
+  std::vector<Floats> after(1, nothing);
+  hides_ = -1;
+  Fold(1, &after);
+  auto fresh = EmptyStates(1);
+  Fold(1, &fresh);
+  EXPECT_EQ(after, fresh);
+  hides_ = 1;
+  Fold(1, &after);
+  EXPECT_EQ(after, fresh);
 }
 
 // As a token leaves them whose hidden state was not finite.

@@ -75,7 +75,7 @@ struct TilePage {
 
 template <typename Tiles>
 void AttendTileRows(int page_tokens, const AttendPageArgs& args, const TilePage& page,
-                    int first_row, Fetcher* fetcher) {
+                    const float* logs, int first_row, Fetcher* fetcher) {
   const int dim = args.dim;
   alignas(64) float p[kTileRows][kWeightStride];
   TileSums sums;
@@ -88,10 +88,9 @@ void AttendTileRows(int page_tokens, const AttendPageArgs& args, const TilePage&
       Store(p[r] + t, ToFloat(LoadInts(sums.numbers[r] + t)) * Splat(q.scales[r]));
     }
   }
-  MostOfRows most;
-  const PageFold fold = FoldSealedScores<kTileRows>(page_tokens, args, first_row, p, &most);
   TileQuadRows<kMaxPageTokens> weights;
-  weights.Round(p[0], kWeightStride, nullptr, page_tokens, most, fetcher);
+  SealedSoftmax<kTileRows> softmax(page_tokens, args, first_row, p, logs);
+  const PageFold& fold = softmax.Weigh(&weights, fetcher);
   MultiplyLines<Tiles>(page.v, int64_t{dim} * 4, kLineBytes, dim / 16,
                        fold.begin / (4 * kTileQuads) * kTileQuads, (fold.end + 3) / 4, weights,
                        &sums);
@@ -120,10 +119,12 @@ void AttendSealedTiles(int bits, int page_tokens, const AttendPageArgs& args) {
   TileConfig config;
   for (int tile = 0; tile < 3; ++tile) config.Set(tile, kTileRows, kTileRowBytes);
   Tiles::Configure(config);
+  alignas(64) float logs[kMaxPageTokens];
+  LogsOfScales(page_tokens, args.v_scales, logs);
   Fetcher fetcher = FetcherOfNext(bits, page_tokens, args, 0);
   int row = 0;
   for (; row + kTileRows <= args.num_rows; row += kTileRows) {
-    AttendTileRows<Tiles>(page_tokens, args, page, row, &fetcher);
+    AttendTileRows<Tiles>(page_tokens, args, page, logs, row, &fetcher);
     fetcher.Rest();
   }
   Tiles::Release();

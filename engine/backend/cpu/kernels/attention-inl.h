@@ -181,17 +181,22 @@ void AddBias(float* scores, int page_tokens, float offset, float slope) {
   }
 }
 
-// The largest score of a row, in one of the lanes; hides the tokens outside [lo, hi).
-FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi) {
+// What bends the scores of a row before the softmax.
+FOLIO_INLINE void PrepareScores(int page_tokens, const AttendPageArgs& args, int row,
+                                float* scores) {
+  if (args.score_cap > 0) CapScores(scores, page_tokens, args.score_cap);
+  if (args.biased) AddBias(scores, page_tokens, args.bias[row], args.bias_slope[row]);
+}
+
+// The largest of number(t), of tokens [t, t + 16), in one of the lanes; hides the scores of tokens
+// outside [lo, hi).
+template <typename NumberFn>
+FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi, NumberFn number) {
   Vec max = Splat(-std::numeric_limits<float>::infinity());
-  if (lo <= 0 && hi >= page_tokens) {
-    for (int t = 0; t < page_tokens; t += kTileTokens) max = Max(max, Load(scores + t));
-    return max;
-  }
+  const bool all = lo <= 0 && hi >= page_tokens;
   for (int t = 0; t < page_tokens; t += kTileTokens) {
-    const Vec s = MaskOutside(Load(scores + t), t, lo, hi);
-    Store(scores + t, s);
-    max = Max(max, s);
+    if (!all) Store(scores + t, MaskOutside(Load(scores + t), t, lo, hi));
+    max = Max(max, number(t));
   }
   return max;
 }
@@ -231,9 +236,9 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
   fold.begin = page_tokens;
   for (int r = 0; r < count; ++r) {
     const int row = first_row + r;
-    if (args.score_cap > 0) CapScores(scores[r], page_tokens, args.score_cap);
-    if (args.biased) AddBias(scores[r], page_tokens, args.bias[row], args.bias_slope[row]);
-    Store(lanes[r], MaxScores(scores[r], page_tokens, args.lo[row], args.hi[row]));
+    PrepareScores(page_tokens, args, row, scores[r]);
+    Store(lanes[r], MaxScores(scores[r], page_tokens, args.lo[row], args.hi[row],
+                              [&](int t) { return Load(scores[r] + t); }));
     max[r] = args.state[row][dim];
     sums[r] = args.state[row][dim + 1];
     fold.begin = std::min(fold.begin, args.lo[row]);

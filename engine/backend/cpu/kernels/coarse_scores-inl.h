@@ -122,9 +122,7 @@ FOLIO_INLINE void ScoreOwnTiles(const CoarseRows<kRows, true>& rows, int first_r
   using Line = SealedLine<8, false>;
   const int64_t tile_bytes = int64_t{kTileTokens} * args.dim;
   const std::byte* const tiles = args.tiles + first_row * tile_bytes;
-  IntVec sums[kRows];
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) sums[r] = rows.quads.Begin(r);
+  IntVec sums[kRows] = {};
   for (int quad = 0; quad < args.dim / 4; ++quad) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
@@ -133,6 +131,8 @@ FOLIO_INLINE void ScoreOwnTiles(const CoarseRows<kRows, true>& rows, int first_r
                     .Add(sums[r], 0, rows.quads.quads[r][quad]);
     }
   }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) sums[r] = rows.quads.WithoutBias(r, sums[r]);
   alignas(64) float largest[16];
   StoreLargest<kRows>(sums, largest);
   for (int r = 0; r < kRows; ++r) {

@@ -1,4 +1,4 @@
-// Powers of e and of two, of vectors.
+// Powers of e and of two, and logarithms, of vectors.
 #pragma once
 
 #include "engine/backend/cpu/kernels/vec-inl.h"
@@ -58,6 +58,25 @@ FOLIO_INLINE Reg PowerOfTwo(Reg x) {
 }
 FOLIO_INLINE Vec PowerOfTwo(Vec x) {
   return ForRegs<Vec>([&](int i) { return PowerOfTwo(x.r[i]); });
+}
+
+// log2(x) within 3e-6, for positive normal x; what is not finite is infinite. The polynomial is
+// that of x - 1 times one of degree 5 whose largest error on [sqrt(1/2), sqrt(2)] is the least.
+FOLIO_INLINE Reg Log2(Reg x) {
+  const IntReg whole = ((IntReg)x - 0x3f3504f3) >> 23;  // of x / sqrt(1/2)
+  const Reg f = (Reg)((IntReg)x - (whole << 23)) - 1.0f;
+  Reg p = SplatReg(-0.206591636f);
+  p = Fma(p, f, SplatReg(0.32215476f));
+  p = Fma(p, f, SplatReg(-0.367489994f));
+  p = Fma(p, f, SplatReg(0.479348034f));
+  p = Fma(p, f, SplatReg(-0.721131861f));
+  p = Fma(p, f, SplatReg(1.4427135f));
+  const Reg log = Fma(p, f, __builtin_convertvector(whole, Reg));
+  const Reg infinity = SplatReg(std::numeric_limits<float>::infinity());
+  return x < infinity ? log : infinity;
+}
+FOLIO_INLINE Vec Log2(Vec x) {
+  return ForRegs<Vec>([&](int i) { return Log2(x.r[i]); });
 }
 
 }  // namespace

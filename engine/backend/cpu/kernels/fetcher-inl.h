@@ -18,6 +18,7 @@ class Fetcher {
   FOLIO_INLINE void Line() {
     if (at_ < end_) Until(at_ + 64);
   }
+  FOLIO_INLINE void Lines(int n) { Until(std::min(at_ + 64 * n, end_)); }
   FOLIO_INLINE void Rest() { Until(end_); }
 
  private:

@@ -3,12 +3,11 @@
 // those of the cache, whose sums are exact.
 #pragma once
 
-#include <algorithm>
-#include <cstring>
-
 #include "engine/backend/cpu/kernels/attention-inl.h"
 #include "engine/backend/cpu/kernels/fetcher-inl.h"
 #include "engine/backend/cpu/kernels/int_vec-inl.h"
+#include "engine/backend/cpu/kernels/quad_rows-inl.h"
+#include "engine/backend/cpu/kernels/sealed_softmax-inl.h"
 
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
@@ -73,86 +72,6 @@ FOLIO_INLINE Fetcher FetcherOfNext(int bits, int page_tokens, const AttendPageAr
   return {args.next_k, num_bytes, num_bytes / 64};
 }
 
-// The largest magnitude of each of some rows.
-struct MostOfRows {
-  // Magnitudes are in the order of their bits, and what is not finite above all others.
-  FOLIO_INLINE static IntVec Magnitudes(Vec numbers) { return BitsOf(Abs(numbers)); }
-  FOLIO_INLINE void Set(int row, IntVec most) { Store(lanes[row], FromBits(most)); }
-  template <int kRows>
-  FOLIO_INLINE Vec All() const {
-    return ReduceRows<kRows>(
-        lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a > (IntReg)b ? (IntReg)a : (IntReg)b); });
-  }
-
-  alignas(64) float lanes[16][16];  // per row, in parts
-};
-
-// What kRows rows of numbers are multiplied with lines as: quads of integers of 8 bits.
-template <typename Line, int kRows, int kMost>
-struct QuadRows {
-  alignas(64) uint32_t quads[kRows][kMost / 4];
-  alignas(64) float scales[16];    // per row: undo the rounding
-  alignas(64) int32_t biases[16];  // per row: what a sum over all quads has too much of, negated
-
-  // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127. Rows have
-  // factors in common, or each its own, factor_floats from one to the next.
-  FOLIO_INLINE void Set(const float* x, int64_t row_floats, const float* factors, int n,
-                        Fetcher* fetcher, int64_t factor_floats = 0) {
-    IntVec parts[kRows] = {};
-    for (int i = 0; i < n; i += 16) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        const Vec factor = Load(factors + r * factor_floats + i);
-        parts[r] = Max(parts[r], MostOfRows::Magnitudes(Load(x + r * row_floats + i) * factor));
-      }
-    }
-    MostOfRows most;
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) most.Set(r, parts[r]);
-    Round(x, row_floats, factors, n, most, fetcher, factor_floats);
-  }
-
-  // The same where the largest ones are known. factors null: all are 1.
-  FOLIO_INLINE void Round(const float* x, int64_t row_floats, const float* factors, int n,
-                          const MostOfRows& most_of_rows, Fetcher* fetcher,
-                          int64_t factor_floats = 0) {
-    const Vec most = most_of_rows.template All<kRows>();
-    alignas(64) float inverses[16];
-    Store(inverses, Splat(127.0f) / Max(most, Splat(1e-30f)));
-    Store(scales, most / Splat(127.0f));
-    IntVec sums[kRows] = {};
-    for (int i = 0; i < n; i += 64) {
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) {
-        Vec part[4];
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) {
-          fetcher->Line();
-          const int at = i + 16 * j;
-          part[j] = at < n ? Load(x + r * row_floats + at) : Zero();
-          if (factors != nullptr && at < n) {
-            part[j] = part[j] * Load(factors + r * factor_floats + at);
-          }
-          part[j] = part[j] * Splat(inverses[r]);
-        }
-        const BitVec bytes = RoundedBytes(part);
-        std::memcpy(&quads[r][i / 4], &bytes, sizeof(bytes));
-        if constexpr (Line::kBias != 0) sums[r] = sums[r] + SumsOfBytes(bytes);
-      }
-    }
-    if constexpr (Line::kBias != 0) {
-      alignas(64) float lanes[16][16];
-#pragma GCC unroll 16
-      for (int r = 0; r < kRows; ++r) Store(lanes[r], FromBits(sums[r]));
-      const Vec all =
-          ReduceRows<kRows>(lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a + (IntReg)b); });
-      const IntVec negated = BitsOf(all) * -Line::kBias;
-      std::memcpy(biases, &negated, sizeof(biases));
-    }
-  }
-  FOLIO_INLINE IntVec Begin(int row) const { return SplatInt(Line::kBias == 0 ? 0 : biases[row]); }
-};
-
 // Adds the products of quads [begin, end) of numbers, whole lines, and of kRows rows, for kColumns
 // columns of lines that are `stride` bytes from one to the next.
 template <typename Line, int kRows, int kColumns, int kMost>
@@ -162,7 +81,7 @@ FOLIO_INLINE void SumLines(const std::byte* data, int64_t stride, int64_t column
 #pragma GCC unroll 8
   for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) sums[c][r] = x.Begin(r);
+    for (int r = 0; r < kRows; ++r) sums[c][r] = SplatInt(0);
   }
   constexpr int kQuads = Line::kQuads;
   for (int s = begin; s < end; s += kQuads) {
@@ -179,6 +98,12 @@ FOLIO_INLINE void SumLines(const std::byte* data, int64_t stride, int64_t column
         }
       }
     }
+  }
+  // At last: the products do not wait for biases.
+#pragma GCC unroll 8
+  for (int c = 0; c < kColumns; ++c) {
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) sums[c][r] = x.WithoutBias(r, sums[c][r]);
   }
 }
 
@@ -234,37 +159,19 @@ FOLIO_INLINE void AddIntegerValues(const AttendPageArgs& args, int first_row, in
   }
 }
 
-// Turns scores into weights of the softmax times the scales of the values, in place.
-template <int kRows>
-FOLIO_INLINE PageFold FoldSealedScores(int page_tokens, const AttendPageArgs& args, int first_row,
-                                       float (*p)[kWeightStride], MostOfRows* most) {
-  return FoldScores<kRows>(page_tokens, args, first_row, kRows, p, [&](int r, float max) {
-    Vec sum = Zero();
-    IntVec magnitudes = SplatInt(0);
-    for (int t = 0; t < page_tokens; t += kTileTokens) {
-      const Vec weight = WeightOf(Load(p[r] + t), max);
-      sum = sum + weight;
-      const Vec product = weight * Load(args.v_scales + t);
-      magnitudes = Max(magnitudes, MostOfRows::Magnitudes(product));
-      Store(p[r] + t, product);
-    }
-    most->Set(r, magnitudes);
-    return sum;
-  });
-}
-
 template <int kBits, int kRows>
 void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
   Fetcher fetcher = FetcherOfNext(kBits, page_tokens, args, first_row);
   QueryQuads<kBits, kRows> q;
   alignas(64) float p[kRows][kWeightStride];
+  alignas(64) float logs[kMaxPageTokens];
+  LogsOfScales(page_tokens, args.v_scales, logs);
   q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetcher);
   ScoreIntegerTiles<kBits, kRows>(args.k, dim, 0, page_tokens / kTileTokens, q, &fetcher, p[0]);
-  MostOfRows most;
-  const PageFold fold = FoldSealedScores<kRows>(page_tokens, args, first_row, p, &most);
+  SealedSoftmax<kRows> softmax(page_tokens, args, first_row, p, logs);
   WeightQuads<kBits, kRows> weights;
-  weights.Round(p[0], kWeightStride, nullptr, page_tokens, most, &fetcher);
+  const PageFold& fold = softmax.Weigh(&weights, &fetcher);
   // What lies outside of the tokens that a row sees has no weight.
   AddIntegerValues<kBits, kRows>(args, first_row, 0, fold.begin / 8 * 2, (fold.end + 7) / 8 * 2,
                                  weights, fold.factors, &fetcher);

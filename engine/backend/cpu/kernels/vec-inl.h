@@ -324,6 +324,25 @@ FOLIO_INLINE Vec SumsOfRows(const float (&rows)[16][16]) {
   return ReduceRows<kRows>(rows, [](Reg a, Reg b) { return a + b; });
 }
 
+template <int kRows, int kFirst, typename F, int... kLane>
+FOLIO_INLINE Reg RegOfRows(F f, std::integer_sequence<int, kLane...>) {
+  return Reg{(kFirst + kLane < kRows ? f(kFirst + kLane) : 0.0f)...};
+}
+// Lane r: f(r) of row r of kRows. In registers: to load a vector of numbers that were stored one by
+// one waits until they are in the cache.
+template <int kRows, typename F>
+FOLIO_INLINE Vec VecOfRows(F f) {
+  constexpr auto kAll = std::make_integer_sequence<int, kLanes>();
+  Vec v;
+  v.r[0] = RegOfRows<kRows, 0>(f, kAll);
+  if constexpr (kRegs > 1) v.r[1] = RegOfRows<kRows, kLanes>(f, kAll);
+  if constexpr (kRegs > 2) {
+    v.r[2] = RegOfRows<kRows, 2 * kLanes>(f, kAll);
+    v.r[3] = RegOfRows<kRows, 3 * kLanes>(f, kAll);
+  }
+  return v;
+}
+
 template <int... kLane>
 FOLIO_INLINE IntReg LaneNumbers(std::integer_sequence<int, kLane...>) {
   return IntReg{kLane...};
