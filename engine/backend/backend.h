@@ -137,6 +137,9 @@ class Backend {
   // Whether complete pages of the cache may be integers (KvGeometry::sealed_bits).
   virtual bool seals_pages() const { return false; }
 
+  // Of a page, where neither the user nor short chunks of the model want fewer.
+  virtual int preferred_page_tokens() const { return 64; }
+
   // Whether it scores 8-bit copies of summaries first (KvGeometry::coarse_summaries).
   virtual bool scores_coarsely() const { return false; }
 

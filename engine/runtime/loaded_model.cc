@@ -30,6 +30,8 @@ namespace {
 
 // Models trained on at most this length are test models, whose chunks are small.
 constexpr int kShortTrainedLength = 1024;
+// Chunks that LongHeads cuts a trained length into by default.
+constexpr int kDefaultChunks = 16;
 constexpr uint64_t kSyntheticSeed = 1;
 
 // Logits of the scored rows of a step.
@@ -74,8 +76,16 @@ absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const L
   return sizes;
 }
 
-absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& shape) {
-  if (options.page_tokens == 0) return shape.trained_length <= kShortTrainedLength ? 16 : 64;
+// As many as the backend works best with, but no more than a chunk of LongHeads has by default.
+int DefaultPageTokens(const ModelShape& shape, const Backend& backend) {
+  if (shape.trained_length <= kShortTrainedLength) return 16;
+  const int preferred = backend.preferred_page_tokens();
+  return shape.trained_length / kDefaultChunks >= preferred ? preferred : 64;
+}
+
+absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& shape,
+                               const Backend& backend) {
+  if (options.page_tokens == 0) return DefaultPageTokens(shape, backend);
   if (options.page_tokens < kMinPageTokens || options.page_tokens > kMaxPageTokens ||
       options.page_tokens % kTile != 0) {
     return absl::InvalidArgumentError(absl::StrCat("page_tokens is ", options.page_tokens,
@@ -88,7 +98,7 @@ absl::StatusOr<int> PageTokens(const EngineOptions& options, const ModelShape& s
 absl::StatusOr<KvGeometry> CacheGeometry(const EngineOptions& options, const LoadedModel& model) {
   const ModelShape& shape = model.config.shape;
   const WeightPrecision& weights = model.precision;
-  FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape));
+  FOLIO_ASSIGN_OR_RETURN(const int page_tokens, PageTokens(options, shape, *model.backend));
   KvGeometry geometry = KvGeometry::Make(shape, page_tokens, DType::kBf16);
   geometry.coarse_summaries = model.backend->scores_coarsely();
   if (options.kv_dtype == "bf16") return geometry;

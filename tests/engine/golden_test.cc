@@ -272,22 +272,26 @@ TEST_P(EveryIsa, CocaModelsAnswerAlike) {
   }
 }
 
-// Pages of 32 and chunks of one page, pages of 16 and chunks of two: the same function.
+// Pages of 32 or 128 and chunks of one page, pages of 16 and chunks of several: the same function.
 TEST_P(EveryIsa, PageSizeDoesNotMatter) {
   const std::string dir = TestData("golden/llama/gqa");
-  AttentionPlan plan = FullPlan();
-  plan.stages[0].rows_end = 128;
-  plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
-                         .distance = AttentionStage::Distance::kCompacted,
-                         .rows_begin = 128});
-  plan.selection.chunk_tokens = 32;
-  plan.selection.num_free_picks = 1;
-  const auto tokens = RandomTokens(400, 32, 3);
   auto small = LoadTestModel(dir, {.page_tokens = 16, .cpu_isa = IsaName(GetParam())});
-  auto large = LoadTestModel(dir, {.page_tokens = 32, .cpu_isa = IsaName(GetParam())});
-  EXPECT_LE(MaxAbsDifference(AllLogits(small.get(), plan, tokens, {90, 1, 40}),
-                             AllLogits(large.get(), plan, tokens, {90, 1, 40})),
-            1e-4f);
+  for (const int chunk : {32, 128}) {
+    AttentionPlan plan = FullPlan();
+    plan.stages[0].rows_end = 4 * chunk;
+    plan.stages.push_back({.keys = AttentionStage::Keys::kChunks,
+                           .distance = AttentionStage::Distance::kCompacted,
+                           .rows_begin = 4 * chunk});
+    plan.selection.chunk_tokens = chunk;
+    plan.selection.num_free_picks = 1;
+    const auto tokens = RandomTokens(12 * chunk + 16, 32, 3);
+    auto large = LoadTestModel(dir, {.page_tokens = chunk, .cpu_isa = IsaName(GetParam())});
+    const std::vector<int> pieces = {3 * chunk - 6, 1, chunk + 8};
+    EXPECT_LE(MaxAbsDifference(AllLogits(small.get(), plan, tokens, pieces),
+                               AllLogits(large.get(), plan, tokens, pieces)),
+              1e-4f)
+        << chunk;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kernels, EveryIsa, testing::ValuesIn(kAllIsas),

@@ -73,6 +73,22 @@ TEST(PageTokens, AreBoundedByWhatEveryBackendHolds) {
   }
 }
 
+// A chunk of LongHeads is a sixteenth of the trained length, in whole pages.
+TEST(PageTokens, AreNoMoreThanADefaultChunkHas) {
+  for (const auto& [trained_length, expected] : std::vector<std::pair<int, int>>{
+           {1024, 16}, {1040, 64}, {2047, 64}, {2048, 128}, {8192, 128}}) {
+    const ScratchDir dir;
+    test::TinyShape shape;
+    shape.trained_length = trained_length;
+    test::WriteTinyModel(shape, dir.path());
+    EngineOptions options = Options(0, 0);
+    options.model_dir = dir.path();
+    const auto model = LoadModel(options, false);
+    ASSERT_TRUE(model.ok()) << model.status();
+    EXPECT_EQ((*model)->info.page_tokens, expected) << trained_length;
+  }
+}
+
 TEST(LoadModel, AnswersEndAtTheTokensOfEitherFile) {
   const ScratchDir dir;
   test::WriteTinyModel({}, dir.path());

@@ -260,7 +260,8 @@ TEST_P(SealedPages, ARowIsTheSameAloneAndBesideOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Kernels, SealedPages,
                          testing::Combine(testing::ValuesIn(kAllIsas), testing::Values(8, 4),
-                                          testing::Values(16, 48, 128), testing::Values(16, 64)),
+                                          testing::Values(16, 48, 128),
+                                          testing::Values(16, 64, 128)),
                          [](const auto& info) {
                            return absl::StrCat(
                                IsaName(std::get<0>(info.param)), "_int", std::get<1>(info.param),
