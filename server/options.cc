@@ -81,7 +81,8 @@ void AddEngineFlags(CLI::App* app, EngineOptions* engine) {
          "How conversations become tokens: auto (by the checkpoint's chat template), none, "
          "a format such as llama3 or chatml, or a .json file of prefixes and suffixes")
       ->check(kChatFormat);
-  app->add_option("--page-tokens", engine->page_tokens, "Tokens in a KV page; 0: by the model")
+  app->add_option("--page-tokens", engine->page_tokens,
+                  "Tokens in a KV page; 0: by model and device")
       ->check(kCount);
   app->add_option("--cpu-isa", engine->cpu_isa, "Kernels of the CPU backend")
       ->check(CLI::IsMember(

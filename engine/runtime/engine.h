@@ -66,7 +66,8 @@ struct EngineOptions {
   // Instruction set of the CPU kernels: auto (the fastest there is), portable, avx2, avx512,
   // avx512_vnni, avx512_bf16, amx.
   std::string cpu_isa = "auto";
-  // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, else 64.
+  // Tokens in a page; 0: 16 for models trained on at most 1024 tokens, 128 on a CPU for those
+  // trained on 2048 and more, else 64.
   int page_tokens = 0;
   // fp32, bf16, or integers with a scale per output and group of inputs: int8, int4 (CPU backend
   // only); auto: as the checkpoint has them, or the integers nearest to those that it has. The

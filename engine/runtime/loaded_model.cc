@@ -76,7 +76,8 @@ absl::StatusOr<SchedulerOptions> StepSizes(const EngineOptions& options, const L
   return sizes;
 }
 
-// As many as the backend works best with, but no more than a chunk of LongHeads has by default.
+// As many as the backend works best with, but more than 64 only where a chunk of LongHeads has as
+// many by default.
 int DefaultPageTokens(const ModelShape& shape, const Backend& backend) {
   if (shape.trained_length <= kShortTrainedLength) return 16;
   const int preferred = backend.preferred_page_tokens();

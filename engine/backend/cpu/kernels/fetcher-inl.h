@@ -18,7 +18,9 @@ class Fetcher {
   FOLIO_INLINE void Line() {
     if (at_ < end_) Until(at_ + 64);
   }
-  FOLIO_INLINE void Lines(int n) { Until(std::min(at_ + 64 * n, end_)); }
+  FOLIO_INLINE void Lines(int n) {
+    if (at_ < end_) Until(std::min(at_ + 64 * n, end_));
+  }
   FOLIO_INLINE void Rest() { Until(end_); }
 
  private:
