@@ -89,8 +89,7 @@ void AttendTileRows(int page_tokens, const AttendPageArgs& args, const TilePage&
     }
   }
   TileQuadRows<kMaxPageTokens> weights;
-  SealedSoftmax<kTileRows> softmax(page_tokens, args, first_row, p, logs);
-  const PageFold& fold = softmax.Weigh(&weights, fetcher);
+  const PageFold fold = FoldSealedScores(page_tokens, args, first_row, p, logs, &weights, fetcher);
   MultiplyLines<Tiles>(page.v, int64_t{dim} * 4, kLineBytes, dim / 16,
                        fold.begin / (4 * kTileQuads) * kTileQuads, (fold.end + 3) / 4, weights,
                        &sums);

@@ -169,9 +169,8 @@ void AttendIntegerRows(int page_tokens, const AttendPageArgs& args, int first_ro
   LogsOfScales(page_tokens, args.v_scales, logs);
   q.Set(args.q + first_row * dim, dim, args.k_scales, dim, &fetcher);
   ScoreIntegerTiles<kBits, kRows>(args.k, dim, 0, page_tokens / kTileTokens, q, &fetcher, p[0]);
-  SealedSoftmax<kRows> softmax(page_tokens, args, first_row, p, logs);
   WeightQuads<kBits, kRows> weights;
-  const PageFold& fold = softmax.Weigh(&weights, &fetcher);
+  const PageFold fold = FoldSealedScores(page_tokens, args, first_row, p, logs, &weights, &fetcher);
   // What lies outside of the tokens that a row sees has no weight.
   AddIntegerValues<kBits, kRows>(args, first_row, 0, fold.begin / 8 * 2, (fold.end + 7) / 8 * 2,
                                  weights, fold.factors, &fetcher);
