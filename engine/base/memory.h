@@ -26,6 +26,9 @@ class Memory {
   virtual void Free(std::byte* base, int64_t bytes) = 0;
   // What lies there is no longer needed; the host takes the pages back.
   virtual void Discard(std::byte* at, int64_t bytes) = 0;
+  // What is allocated counts as blocks of so many bytes. Where only part of one is discarded, the
+  // host has no huge page for what is written there next, which is then slower to read.
+  virtual int64_t discard_bytes() const = 0;
 
   virtual void Copy(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void Write(std::byte* to, const void* host, int64_t bytes) = 0;

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace folio {
@@ -30,7 +32,15 @@ absl::StatusOr<std::unique_ptr<FramePool>> FramePool::Create(Memory* memory, int
   return pool;
 }
 
-FramePool::~FramePool() { pool_memory_->Free(base_, frame_bytes_ * max_frames_); }
+FramePool::FramePool(Memory* memory, std::byte* base, int64_t frame_bytes, int64_t max_frames)
+    : pool_memory_(memory),
+      base_(base),
+      frame_bytes_(frame_bytes),
+      max_frames_(max_frames),
+      block_bytes_(memory->discard_bytes()),
+      holders_((num_bytes() + block_bytes_ - 1) / block_bytes_) {}
+
+FramePool::~FramePool() { pool_memory_->Free(base_, num_bytes()); }
 
 void FramePool::Copy(FrameId from, FrameId to) {
   pool_memory_->Copy(memory().Frame(to), memory().Frame(from), frame_bytes_);
@@ -38,17 +48,18 @@ void FramePool::Copy(FrameId from, FrameId to) {
 
 FrameId FramePool::Allocate() {
   FrameId id = kNoFrame;
-  for (std::vector<FrameId>* list : {&resident_, &returned_}) {
-    if (!list->empty()) {
-      id = list->back();
-      list->pop_back();
-      break;
-    }
-  }
-  if (id == kNoFrame) {
+  if (!resident_.empty()) {
+    id = resident_.back();
+    resident_.pop_back();
+  } else if (!returned_.empty()) {
+    id = returned_.back();
+    returned_.pop_back();
+    HoldBlocks(id);
+  } else {
     if (static_cast<int64_t>(refs_.size()) == max_frames_) return kNoFrame;
     id = static_cast<FrameId>(refs_.size());
     refs_.push_back(0);
+    HoldBlocks(id);
   }
   refs_[id] = 1;
   ++used_frames_;
@@ -64,8 +75,24 @@ void FramePool::Release(FrameId id, bool /*open*/) {
     resident_.push_back(id);
     return;
   }
-  pool_memory_->Discard(memory().Frame(id), frame_bytes_);
+  ReleaseBlocks(id);
   returned_.push_back(id);
+}
+
+void FramePool::HoldBlocks(FrameId id) {
+  const int64_t end = (id + int64_t{1}) * frame_bytes_;
+  for (int64_t block = id * frame_bytes_ / block_bytes_; block * block_bytes_ < end; ++block) {
+    ++holders_[block];
+  }
+}
+
+void FramePool::ReleaseBlocks(FrameId id) {
+  const int64_t end = (id + int64_t{1}) * frame_bytes_;
+  for (int64_t block = id * frame_bytes_ / block_bytes_; block * block_bytes_ < end; ++block) {
+    if (--holders_[block] > 0) continue;
+    const int64_t at = block * block_bytes_;
+    pool_memory_->Discard(base_ + at, std::min(block_bytes_, num_bytes() - at));
+  }
 }
 
 }  // namespace folio

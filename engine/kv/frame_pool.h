@@ -12,11 +12,13 @@
 namespace folio {
 
 // Fixed-size frames in one range of memory, with reference counts for sharing. On the host it is
-// committed by the first touch, so an unused pool costs address space only, and frames freed beyond
-// a small reserve are handed back to the system. Engine thread only.
+// committed by the first touch, so an unused pool costs address space only. What frames freed
+// beyond a small reserve took is handed back to the system in whole blocks of
+// Memory::discard_bytes: a block stays committed while a frame in use, or of the reserve, lies in
+// some of it. Engine thread only.
 class FramePool final : public Frames {
  public:
-  // What a frame of so many bytes takes: whole system pages, so that it can be handed back.
+  // What a frame of so many bytes takes: whole system pages.
   static int64_t RoundedBytes(int64_t frame_bytes);
 
   // Reserves room for `max_frames` of RoundedBytes. Errors: RESOURCE_EXHAUSTED.
@@ -39,18 +41,25 @@ class FramePool final : public Frames {
   int64_t used_bytes() const { return used_frames_ * frame_bytes_; }
 
  private:
-  FramePool(Memory* memory, std::byte* base, int64_t frame_bytes, int64_t max_frames)
-      : pool_memory_(memory), base_(base), frame_bytes_(frame_bytes), max_frames_(max_frames) {}
+  FramePool(Memory* memory, std::byte* base, int64_t frame_bytes, int64_t max_frames);
+
+  int64_t num_bytes() const { return frame_bytes_ * max_frames_; }
+  // The frame is used again, or its memory may be handed back.
+  void HoldBlocks(FrameId id);
+  void ReleaseBlocks(FrameId id);
 
   Memory* const pool_memory_;
   std::byte* const base_;
   const int64_t frame_bytes_;
   const int64_t max_frames_;
+  const int64_t block_bytes_;
   int64_t used_frames_ = 0;
   // Each has room for max_frames: to take and to free a frame needs no other memory.
   std::vector<int32_t> refs_;      // per frame ever used
-  std::vector<FrameId> resident_;  // free, memory still committed
-  std::vector<FrameId> returned_;  // free, memory handed back
+  std::vector<FrameId> resident_;  // free, of the reserve
+  std::vector<FrameId> returned_;  // free otherwise
+  // Per block: frames in use or of the reserve that lie in it.
+  std::vector<int32_t> holders_;
 };
 
 }  // namespace folio

@@ -24,6 +24,7 @@ class DeviceMemory final : public Memory {
     HostMemory()->Free(base, bytes);
   }
   void Discard(std::byte*, int64_t) override {}
+  int64_t discard_bytes() const override { return HostMemory()->discard_bytes(); }
   void Copy(std::byte*, const std::byte*, int64_t) override {}
   void Write(std::byte*, const void*, int64_t) override {}
   void ReadPieces(std::span<const Piece>) override {}

@@ -20,6 +20,7 @@ class CudaMemory final : public Memory {
   absl::StatusOr<std::byte*> Allocate(int64_t bytes) override;
   void Free(std::byte* base, int64_t bytes) override;
   void Discard(std::byte*, int64_t) override {}
+  int64_t discard_bytes() const override { return int64_t{2} << 20; }
   void Copy(std::byte* to, const std::byte* from, int64_t bytes) override;
   void Write(std::byte* to, const void* host, int64_t bytes) override;
   void ReadPieces(std::span<const Piece> pieces) override;
