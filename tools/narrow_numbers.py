@@ -2,7 +2,7 @@
 docs/results.md: percent right of pass keys by length and of needles at ten depths, with Wilson intervals, and how much of the
 evidence is that of fp32.
 
-Answers are kept as CSV files in --out; a second run asks only what is not there yet. About half an hour on two cores.
+Answers are kept as CSV files in --out; a second run asks only what is not there yet. Ten minutes to half an hour on two cores.
 """
 import argparse
 import json
