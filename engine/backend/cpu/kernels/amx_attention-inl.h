@@ -128,7 +128,7 @@ template <typename Between>
 FOLIO_INLINE void WeighScores(int page_tokens, const AttendPageArgs& args, PageGroup* group,
                               Between between) {
   group->fold = FoldScores<kTileRows>(
-      page_tokens, args, group->first, group->count, group->numbers, [&](int r, float max) {
+      {0, page_tokens}, args, group->first, group->count, group->numbers, [&](int r, float max) {
         std::byte* const out = group->weights + r * kTileRowBytes;
         const Vec sum = WeighRow(group->numbers[r], page_tokens, max, out);
         if (r % 2 == 1) between();

@@ -65,14 +65,17 @@ class Operands {
  public:
   using Operand = typename Cache::Operand;
 
-  // x [kRows][row_floats], of which the first n of each row count; x must outlive this.
-  Operands(const float* x, int row_floats, int n) : stride_(row_floats / Cache::kStep) {
+  // x [kRows][row_floats], of which [begin, end) of each row count; x must outlive this.
+  Operands(const float* x, int row_floats, int begin, int end)
+      : stride_(row_floats / Cache::kStep) {
     if constexpr (Cache::kStep == 1) {
       data_ = x;
     } else if constexpr (!kNativeBf16) {
       data_ = reinterpret_cast<const Operand*>(x);
     } else {
-      for (int r = 0; r < kRows; ++r) PackPairs(x + r * row_floats, n, packed_ + r * stride_);
+      for (int r = 0; r < kRows; ++r) {
+        PackPairs(x + r * row_floats + begin, end - begin, packed_ + r * stride_ + begin / 2);
+      }
       data_ = packed_;
     }
   }
@@ -165,36 +168,54 @@ FOLIO_INLINE void AddValues(const AttendPageArgs& args, const std::byte* next_v,
   }
 }
 
+// Tokens of a page, whole tiles.
+struct TokenRange {
+  int begin = 0;
+  int end = 0;
+};
+
+// Those that hold what any of kRows rows sees.
+template <int kRows>
+FOLIO_INLINE TokenRange SeenTokens(const AttendPageArgs& args, int first_row) {
+  TokenRange seen = {args.lo[first_row], args.hi[first_row]};
+  for (int row = first_row + 1; row < first_row + kRows; ++row) {
+    seen.begin = std::min(seen.begin, args.lo[row]);
+    seen.end = std::max(seen.end, args.hi[row]);
+  }
+  return {seen.begin / kTileTokens * kTileTokens,
+          (seen.end + kTileTokens - 1) / kTileTokens * kTileTokens};
+}
+
 // cap * tanh(score / cap) of one row, as cap - 2 cap / (e^(2 score / cap) + 1), which is cap from
 // an exponent of 40 on.
-void CapScores(float* scores, int page_tokens, float cap) {
-  for (int t = 0; t < page_tokens; t += kTileTokens) {
+void CapScores(float* scores, TokenRange tokens, float cap) {
+  for (int t = tokens.begin; t < tokens.end; t += kTileTokens) {
     const Vec exponent = Zero() - Max(Load(scores + t) * Splat(-2 / cap), Splat(-40.0f));
     Store(scores + t, Splat(cap) - Splat(2 * cap) / (Exp(exponent) + Splat(1.0f)));
   }
 }
 
 // Adds the biases of one row (ALiBi).
-void AddBias(float* scores, int page_tokens, float offset, float slope) {
-  for (int t = 0; t < page_tokens; t += kTileTokens) {
+void AddBias(float* scores, TokenRange tokens, float offset, float slope) {
+  for (int t = tokens.begin; t < tokens.end; t += kTileTokens) {
     Store(scores + t, AddRamp(Load(scores + t), t, offset, slope));
   }
 }
 
 // What bends the scores of a row before the softmax.
-FOLIO_INLINE void PrepareScores(int page_tokens, const AttendPageArgs& args, int row,
+FOLIO_INLINE void PrepareScores(TokenRange tokens, const AttendPageArgs& args, int row,
                                 float* scores) {
-  if (args.score_cap > 0) CapScores(scores, page_tokens, args.score_cap);
-  if (args.biased) AddBias(scores, page_tokens, args.bias[row], args.bias_slope[row]);
+  if (args.score_cap > 0) CapScores(scores, tokens, args.score_cap);
+  if (args.biased) AddBias(scores, tokens, args.bias[row], args.bias_slope[row]);
 }
 
 // The largest of number(t), of tokens [t, t + 16), in one of the lanes; hides the scores of tokens
 // outside [lo, hi).
 template <typename NumberFn>
-FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi, NumberFn number) {
+FOLIO_INLINE Vec MaxScores(float* scores, TokenRange tokens, int lo, int hi, NumberFn number) {
   Vec max = Splat(-std::numeric_limits<float>::infinity());
-  const bool all = lo <= 0 && hi >= page_tokens;
-  for (int t = 0; t < page_tokens; t += kTileTokens) {
+  const bool all = lo <= tokens.begin && hi >= tokens.end;
+  for (int t = tokens.begin; t < tokens.end; t += kTileTokens) {
     if (!all) Store(scores + t, MaskOutside(Load(scores + t), t, lo, hi));
     max = Max(max, number(t));
   }
@@ -204,9 +225,9 @@ FOLIO_INLINE Vec MaxScores(float* scores, int page_tokens, int lo, int hi, Numbe
 // Turns the masked scores of one row into weights, in place, as they will be multiplied; returns
 // their sum, in parts.
 template <typename Cache>
-FOLIO_INLINE Vec Weigh(float* p, int page_tokens, float max) {
+FOLIO_INLINE Vec Weigh(float* p, TokenRange tokens, float max) {
   Vec sum = Zero();
-  for (int t = 0; t < page_tokens; t += kTileTokens) {
+  for (int t = tokens.begin; t < tokens.end; t += kTileTokens) {
     const Vec weight = Cache::Weight(Load(p + t), max);
     Store(p + t, weight);
     sum = sum + weight;
@@ -223,9 +244,10 @@ struct PageFold {
 };
 
 // Turns the scores of `count` <= kRows rows into weights and updates maxima and sums:
-// weigh(r, max) does it for one row and returns the sum of its weights, in parts.
+// weigh(r, max) does it for one row and returns the sum of its weights, in parts. No row sees what
+// lies outside of `tokens`.
 template <int kRows, typename WeighFn>
-FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
+FOLIO_INLINE PageFold FoldScores(TokenRange tokens, const AttendPageArgs& args, int first_row,
                                  int count, float (*scores)[kWeightStride], WeighFn weigh) {
   const int dim = args.dim;
   alignas(64) float max[16] = {};
@@ -233,11 +255,11 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
   alignas(64) float lanes[16][16];
   for (int r = count; r < kRows; ++r) Store(lanes[r], Zero());
   PageFold fold;
-  fold.begin = page_tokens;
+  fold.begin = tokens.end;
   for (int r = 0; r < count; ++r) {
     const int row = first_row + r;
-    PrepareScores(page_tokens, args, row, scores[r]);
-    Store(lanes[r], MaxScores(scores[r], page_tokens, args.lo[row], args.hi[row],
+    PrepareScores(tokens, args, row, scores[r]);
+    Store(lanes[r], MaxScores(scores[r], tokens, args.lo[row], args.hi[row],
                               [&](int t) { return Load(scores[r] + t); }));
     max[r] = args.state[row][dim];
     sums[r] = args.state[row][dim + 1];
@@ -260,22 +282,24 @@ FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, in
 
 // The same of all kRows rows, by vectors and in place.
 template <typename Cache, int kRows>
-FOLIO_INLINE PageFold FoldScores(int page_tokens, const AttendPageArgs& args, int first_row,
+FOLIO_INLINE PageFold FoldScores(TokenRange tokens, const AttendPageArgs& args, int first_row,
                                  float (*p)[kWeightStride]) {
-  return FoldScores<kRows>(page_tokens, args, first_row, kRows, p,
-                           [&](int r, float max) { return Weigh<Cache>(p[r], page_tokens, max); });
+  return FoldScores<kRows>(tokens, args, first_row, kRows, p,
+                           [&](int r, float max) { return Weigh<Cache>(p[r], tokens, max); });
 }
 
 template <typename Cache, int kRows>
-void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
+void AttendRows(const AttendPageArgs& args, int first_row) {
   const int dim = args.dim;
+  const TokenRange tokens = SeenTokens<kRows>(args, first_row);
   alignas(64) float p[kRows][kWeightStride];
-  const Operands<Cache, kRows> q(args.q + first_row * dim, dim, dim);
+  const Operands<Cache, kRows> q(args.q + first_row * dim, dim, 0, dim);
   // Only the first rows of a page fetch what comes next.
-  ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim, 0,
-                           page_tokens / kTileTokens, q, p[0], kWeightStride);
-  const PageFold fold = FoldScores<Cache, kRows>(page_tokens, args, first_row, p);
-  const Operands<Cache, kRows> weights(p[0], kWeightStride, page_tokens);
+  ScoreTiles<Cache, kRows>(args.k, first_row == 0 ? args.next_k : args.k, dim,
+                           tokens.begin / kTileTokens, tokens.end / kTileTokens, q, p[0],
+                           kWeightStride);
+  const PageFold fold = FoldScores<Cache, kRows>(tokens, args, first_row, p);
+  const Operands<Cache, kRows> weights(p[0], kWeightStride, tokens.begin, tokens.end);
   AddValues<Cache, kRows>(args, first_row == 0 ? args.next_v : args.v, first_row, 0, fold.begin,
                           fold.end, weights, fold.factors);
 }
@@ -285,15 +309,14 @@ void AttendRows(int page_tokens, const AttendPageArgs& args, int first_row) {
 constexpr int FewerRows(int rows) { return static_cast<int>(std::bit_floor(rows - 1u)); }
 
 template <typename Cache, int kRows = kMaxRows>
-void AttendPageOf(int page_tokens, const AttendPageArgs& args, int row = 0) {
-  for (; row + kRows <= args.num_rows; row += kRows)
-    AttendRows<Cache, kRows>(page_tokens, args, row);
-  if constexpr (kRows > 1) AttendPageOf<Cache, FewerRows(kRows)>(page_tokens, args, row);
+void AttendPageOf(const AttendPageArgs& args, int row = 0) {
+  for (; row + kRows <= args.num_rows; row += kRows) AttendRows<Cache, kRows>(args, row);
+  if constexpr (kRows > 1) AttendPageOf<Cache, FewerRows(kRows)>(args, row);
 }
 
-void AttendPage(DType dtype, int page_tokens, const AttendPageArgs& args) {
-  if (dtype == DType::kBf16) return AttendPageOf<Bf16Cache>(page_tokens, args);
-  AttendPageOf<F32Cache>(page_tokens, args);
+void AttendPage(DType dtype, int /*page_tokens*/, const AttendPageArgs& args) {
+  if (dtype == DType::kBf16) return AttendPageOf<Bf16Cache>(args);
+  AttendPageOf<F32Cache>(args);
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ FOLIO_INLINE PageFold FoldSealedScores(int page_tokens, const AttendPageArgs& ar
   fold.begin = page_tokens;
   for (int r = 0; r < kRows; ++r) {
     const int row = first_row + r;
-    PrepareScores(page_tokens, args, row, scores[r]);
-    Store(lanes[r], MaxScores(scores[r], page_tokens, args.lo[row], args.hi[row], [&](int t) {
+    PrepareScores({0, page_tokens}, args, row, scores[r]);
+    Store(lanes[r], MaxScores(scores[r], {0, page_tokens}, args.lo[row], args.hi[row], [&](int t) {
             return Fma(Load(scores[r] + t), kLog2E, Load(logs + t));
           }));
     fold.begin = std::min(fold.begin, args.lo[row]);
