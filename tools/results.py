@@ -1,5 +1,5 @@
 """The tables and pictures of docs/results.md, measured with the bundled model: prints the tables and writes the pictures
-into docs/results/. About half an hour on two cores."""
+into docs/results/. Some ten minutes on two cores."""
 import argparse
 import pathlib
 
@@ -34,7 +34,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bin", default=str(ROOT / "build/release/bin"))
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs/results")
-    parser.add_argument("--trials", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=50)
     parser.add_argument("--only", nargs="*", default=[], help="parts: passkey, long_heads, top, perplexity, needle, coverage")
     args = parser.parse_args()
     args.out.mkdir(exist_ok=True)

@@ -2,6 +2,7 @@
 // are exact, and how far these scores may lie from those of the summaries themselves.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -35,12 +36,13 @@ FOLIO_INLINE Vec LoadSome(const float* p) {
 template <int kRows, bool kOwnTiles>
 struct CoarseRows {
   static constexpr int kStride = kOwnTiles ? kMaxHeadDim : 0;
+  static constexpr int kScaleRows = std::max(1, kOwnTiles* kRows);
 
   FOLIO_INLINE CoarseRows(const CoarseScoresArgs& args, int first_row, Fetcher* fetcher)
       : q(args.q + int64_t{first_row} * args.dim) {
     const int dim = args.dim;
     const uint16_t* const from = args.scales + (kOwnTiles ? int64_t{first_row} * dim : 0);
-    for (int r = 0; r < (kOwnTiles ? kRows : 1); ++r) {
+    for (int r = 0; r < kScaleRows; ++r) {
       for (int d = 0; d < dim; d += 16) {
         Store(scales + r * kStride + d, LoadFp16(from + r * dim + d));
       }
@@ -65,7 +67,7 @@ struct CoarseRows {
   }
 
   const float* const q;
-  alignas(64) float scales[kOwnTiles ? kRows * kMaxHeadDim : kMaxHeadDim];
+  alignas(64) float scales[kScaleRows * kMaxHeadDim];
   QueryQuads<8, kRows> quads;
   alignas(64) float margins[16];
 };
