@@ -2,7 +2,6 @@
 // are exact, and how far these scores may lie from those of the summaries themselves.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -36,7 +35,7 @@ FOLIO_INLINE Vec LoadSome(const float* p) {
 template <int kRows, bool kOwnTiles>
 struct CoarseRows {
   static constexpr int kStride = kOwnTiles ? kMaxHeadDim : 0;
-  static constexpr int kScaleRows = std::max(1, kOwnTiles* kRows);
+  static constexpr int kScaleRows = 1 + (kOwnTiles ? kRows - 1 : 0);
 
   FOLIO_INLINE CoarseRows(const CoarseScoresArgs& args, int first_row, Fetcher* fetcher)
       : q(args.q + int64_t{first_row} * args.dim) {
