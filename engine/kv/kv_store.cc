@@ -37,7 +37,7 @@ int64_t KvStore::Charge(const Needs& needs) const {
                          (own_pool ? 0 : summary_bytes);
   int64_t bytes = needs.pages * page_bytes_ + beside;
   if (tiered()) {
-    const int64_t held = needs.open_pages * page_bytes_ + beside;
+    const int64_t held = needs.kept_pages * page_bytes_ + beside;
     const double share =
         static_cast<double>(capacity_bytes_) / static_cast<double>(holdable_bytes_);
     bytes = std::max(needs.pages * page_bytes_,
@@ -52,8 +52,7 @@ int64_t KvStore::NumSharedPages(const AttentionPlan& plan, int64_t shared_tokens
                                 int64_t total_tokens) const {
   const int page = geometry_.page_tokens;
   const int64_t open = FirstOpenToken(plan, page, shared_tokens);
-  const bool completes = seals() && plan.retention.window_tokens == kUnbounded &&
-                         FirstOpenToken(plan, page, total_tokens) > open;
+  const bool completes = seals() && FirstOpenToken(plan, page, total_tokens) > open;
   return (completes ? open : shared_tokens) / page;
 }
 
@@ -64,16 +63,13 @@ int64_t KvStore::BytesNeeded(const AttentionPlan& plan, int64_t total_tokens, in
   needs.pages = CeilDiv(total_tokens, page) - NumSharedPages(plan, shared_tokens, total_tokens);
   // Those of the unfinished chunk, and the one behind it that a step has begun.
   needs.open_pages = std::min(needs.pages, CeilDiv(SealedTogether(plan, page), page) + 1);
+  needs.kept_pages = needs.open_pages;
   if (plan.retention.window_tokens != kUnbounded) {
     const int64_t window = plan.retention.window_tokens - 1 + step_tokens;
     needs.pages = std::min(needs.pages, CeilDiv(window, page) + 1);
-    needs.open_pages = needs.pages;
+    needs.kept_pages = needs.pages;
   }
   needs.frames = CeilDiv(std::min<int64_t>(plan.retention.num_sinks, total_tokens), page);
-  if (HasWidePages(plan)) {
-    needs.frames += std::exchange(needs.pages, 0);
-    needs.open_pages = 0;
-  }
   if (!plan.selection.enabled()) return Charge(needs);
   const int64_t chunk = plan.selection.chunk_tokens;
   if (NeedsQueries(plan.selection.scorer)) {
@@ -129,13 +125,13 @@ absl::Status KvStore::Extend(const AttentionPlan& plan, int64_t num_tokens, int6
                              SequenceKv* kv) {
   const int64_t page = geometry_.page_tokens;
   const int64_t total = num_tokens + num_new;
-  kv->wide_pages = HasWidePages(plan);
+  kv->is_window = plan.retention.window_tokens != kUnbounded;
   FOLIO_RETURN_IF_ERROR(ExtendFrames(plan, num_tokens, num_new, kv));
   const int64_t first_written = NumSharedPages(plan, num_tokens, total) - kv->first_page;
   const int64_t num_pages = CeilDiv(total, page) - kv->first_page;
   // First: pages find what those have left of the memory.
   FitSlots((num_pages - std::max<int64_t>(0, first_written)) * open_bytes());
-  FOLIO_RETURN_IF_ERROR(GrowPrivate(PagesOf(*kv), num_pages, first_written, &kv->pages));
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_, num_pages, first_written, &kv->pages));
   kv->num_shared_pages = std::min(kv->num_shared_pages, first_written);
   return absl::OkStatus();
 }
@@ -175,12 +171,14 @@ CacheLayout KvStore::LayoutOf(const AttentionPlan& plan, int64_t num_tokens) con
   CacheLayout layout;
   layout.page_tokens = geometry_.page_tokens;
   layout.end_page = CeilDiv(num_tokens, page);
-  if (plan.retention.window_tokens == kUnbounded) {
-    layout.open_page = FirstOpenToken(plan, geometry_.page_tokens, num_tokens) / page;
-  } else {
+  const bool is_window = plan.retention.window_tokens != kUnbounded;
+  if (is_window) {
     layout.first_page = std::max<int64_t>(0, num_tokens - plan.retention.window_tokens + 1) / page;
-    layout.open_page = layout.first_page;
   }
+  layout.open_page = is_window && !seals()
+                         ? layout.first_page
+                         : FirstOpenToken(plan, geometry_.page_tokens, num_tokens) / page;
+  layout.home_page = is_window ? layout.first_page : layout.open_page;
   layout.num_sinks = CeilDiv(std::min<int64_t>(plan.retention.num_sinks, num_tokens), page);
   if (!plan.selection.enabled()) return layout;
   const int64_t chunk = plan.selection.chunk_tokens;
@@ -199,10 +197,10 @@ absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, Ado
                               SequenceKv* kv) {
   const CacheLayout layout = LayoutOf(plan, num_tokens);
   absl::Cleanup give_back = [&] { Release(kv); };
-  kv->wide_pages = HasWidePages(plan);
+  kv->is_window = plan.retention.window_tokens != kUnbounded;
   kv->pages.reserve(layout.end_page - layout.first_page);
   kv->first_page = kv->open_page = layout.first_page;
-  for (; kv->open_page < layout.open_page; ++kv->open_page) {
+  for (; kv->open_page < layout.home_page; ++kv->open_page) {
     const FrameId frame =
         hosted_ != nullptr ? hosted_->AllocateAtHome() : tiered_->AllocateAtHome();
     if (frame == kNoFrame) return WhyFull();
@@ -214,18 +212,30 @@ absl::Status KvStore::Restore(const AttentionPlan& plan, int64_t num_tokens, Ado
                                     layout.num_pending_queries, &kv->pending_queries));
   FOLIO_RETURN_IF_ERROR(
       GrowPrivate(summaries_.get(), layout.num_summaries, layout.num_summaries, &kv->summaries));
-  FitSlots((layout.end_page - layout.open_page) * open_bytes());
+  FitSlots((layout.end_page - layout.open_page + 1) * open_bytes());
+  for (; kv->open_page < layout.open_page; ++kv->open_page) {
+    const FrameId frame = sealing_->Allocate();
+    if (frame == kNoFrame) return WhyFull();
+    sealing_->Complete(frame);
+    kv->pages.push_back(frame);
+  }
   const int64_t num_pages = layout.end_page - layout.first_page;
-  FOLIO_RETURN_IF_ERROR(GrowPrivate(PagesOf(*kv), num_pages, num_pages, &kv->pages));
+  FOLIO_RETURN_IF_ERROR(GrowPrivate(pages_, num_pages, num_pages, &kv->pages));
   std::move(give_back).Cancel();
   return absl::OkStatus();
 }
 
-// A window's pages are few, and gone before they would be read again.
+// A window's pages are few, and gone before they would be read again: they stay in memory.
 void KvStore::Seal(const AttentionPlan& plan, int64_t num_tokens, SequenceKv* kv) {
-  if ((!tiered() && !seals()) || plan.retention.window_tokens != kUnbounded) return;
+  if (!seals() && (!tiered() || kv->is_window)) return;
   const int64_t end = LayoutOf(plan, num_tokens).open_page;
   if (kv->open_page >= end) return;
+  if (kv->is_window) {
+    for (; kv->open_page < end; ++kv->open_page) {
+      sealing_->Complete(kv->pages[kv->open_page - kv->first_page]);
+    }
+    return;
+  }
   if (kv->run == 0) kv->run = ++next_run_;
   if (tiered_ != nullptr) tiered_->SetRun(kv->run);
   for (; kv->open_page < end; ++kv->open_page) {
@@ -240,7 +250,7 @@ void KvStore::EndStep() {
 }
 
 bool KvStore::HasLostPages(const SequenceKv& kv) const {
-  if (!has_lost_pages() || kv.wide_pages) return false;
+  if (!has_lost_pages()) return false;
   return std::any_of(kv.pages.begin(), kv.pages.end(),
                      [&](FrameId id) { return tiered_->IsLost(id); });
 }
@@ -253,10 +263,12 @@ void KvStore::Trim(const AttentionPlan& plan, int64_t next_position, SequenceKv*
   const int64_t num_drop =
       std::min<int64_t>(keep_from - kv->first_page, static_cast<int64_t>(kv->pages.size()));
   if (num_drop <= 0) return;
-  for (int64_t i = 0; i < num_drop; ++i) PagesOf(*kv)->Release(kv->pages[i], true);
+  for (int64_t i = 0; i < num_drop; ++i) {
+    pages_->Release(kv->pages[i], kv->first_page + i >= kv->open_page);
+  }
   kv->pages.erase(kv->pages.begin(), kv->pages.begin() + num_drop);
   kv->first_page += num_drop;
-  kv->open_page = kv->first_page;
+  kv->open_page = std::max(kv->open_page, kv->first_page);
   kv->num_shared_pages = std::max<int64_t>(0, kv->num_shared_pages - num_drop);
 }
 
@@ -264,7 +276,7 @@ SequenceKv KvStore::Fork(const SequenceKv& kv) {
   SequenceKv fork = kv;
   fork.run = 0;
   int64_t page = kv.first_page;
-  for (const FrameId id : kv.pages) PagesOf(kv)->AddRef(id, page++ >= kv.open_page);
+  for (const FrameId id : kv.pages) pages_->AddRef(id, page++ >= kv.open_page);
   AddRefs(frames_.get(), kv.sinks);
   AddRefs(frames_.get(), kv.pending_queries);
   AddRefs(summaries_.get(), kv.summaries);
@@ -274,7 +286,7 @@ SequenceKv KvStore::Fork(const SequenceKv& kv) {
 
 void KvStore::Release(SequenceKv* kv) {
   int64_t page = kv->first_page;
-  for (const FrameId id : kv->pages) PagesOf(*kv)->Release(id, page++ >= kv->open_page);
+  for (const FrameId id : kv->pages) pages_->Release(id, page++ >= kv->open_page);
   ReleaseAll(frames_.get(), &kv->sinks);
   ReleaseAll(frames_.get(), &kv->pending_queries);
   ReleaseAll(summaries_.get(), &kv->summaries);

@@ -23,8 +23,8 @@ namespace folio {
 struct SequenceKv {
   int64_t first_page = 0;  // logical index of pages[0]
   std::vector<FrameId> pages;
-  // Pages are never sealed where others are: they are frames like sinks.
-  bool wide_pages = false;
+  // Pages are those of a bounded window: they never leave memory.
+  bool is_window = false;
   // Pages from this one on are open: written, or read otherwise than by attention.
   int64_t open_page = 0;
   // Of the home of pages: they follow each other there.
@@ -40,8 +40,10 @@ struct SequenceKv {
 // Which frames a sequence has whose first so many tokens are in the cache.
 struct CacheLayout {
   int page_tokens = 0;
-  // Pages [first_page, open_page) are sealed, [open_page, end_page) open.
+  // Pages [first_page, open_page) are sealed, [open_page, end_page) open. Those before home_page
+  // may leave memory.
   int64_t first_page = 0;
+  int64_t home_page = 0;
   int64_t open_page = 0;
   int64_t end_page = 0;
   int64_t num_sinks = 0;
@@ -180,10 +182,8 @@ class KvStore {
   }
   // Whether complete pages are integers, and open ones in frames of their own.
   bool seals() const { return sealing_ != nullptr; }
-  // The frame of an open page of `kv`. REQUIRES: seals().
-  FrameId OpenFrameOf(const SequenceKv& kv, FrameId page) const {
-    return kv.wide_pages ? page : sealing_->open_frames()[page];
-  }
+  // The frame of an open page. REQUIRES: seals().
+  FrameId OpenFrameOf(FrameId page) const { return sealing_->open_frames()[page]; }
   // Null: the home is not the host's memory.
   HostTier* host_tier() const { return host_tier_; }
   // Where frames and pages lie that have not left it.
@@ -228,7 +228,7 @@ class KvStore {
     int64_t pages = 0;
     int64_t shared_pages = 0;  // the first of them
     int64_t sealed_pages = 0;
-    bool wide_pages = false;
+    int64_t home_pages = 0;
     int64_t sinks = 0;
     int64_t summaries = 0;
     int64_t pending_queries = 0;
@@ -243,17 +243,13 @@ class KvStore {
   // Frames that a sequence holds at once.
   struct Needs {
     int64_t pages = 0;
-    int64_t open_pages = 0;  // of them those that cannot leave memory
+    int64_t kept_pages = 0;  // of them those that cannot leave memory
+    int64_t open_pages = 0;  // and those that are open
     int64_t frames = 0;      // sinks, pending queries
     int64_t summaries = 0;
   };
   // What they count against the budget.
   int64_t Charge(const Needs& needs) const;
-  // SequenceKv::wide_pages: a window has few, and those of its middle would soon be gone.
-  bool HasWidePages(const AttentionPlan& plan) const {
-    return seals() && plan.retention.window_tokens != kUnbounded;
-  }
-  Frames* PagesOf(const SequenceKv& kv) { return kv.wide_pages ? frames_.get() : pages_; }
   // What an open page takes beside its place among the sealed ones.
   int64_t open_bytes() const { return geometry_.sealed_bits == 0 ? 0 : frames_->frame_bytes(); }
   // Pages that a sequence of total_tokens has in common with that of its first shared_tokens.

@@ -33,25 +33,24 @@ SliceReads KvStore::ReadsOf(int reader) const {
 KvFootprint KvStore::FootprintOf(const FrameCounts& frames) const {
   const int64_t num_own = frames.pages - frames.shared_pages;
   const int64_t num_home =
-      tiered() ? std::clamp<int64_t>(frames.sealed_pages - frames.shared_pages, 0, num_own) : 0;
+      tiered() ? std::clamp<int64_t>(frames.home_pages - frames.shared_pages, 0, num_own) : 0;
   const int64_t home_bytes = num_home * page_bytes_;
   const int64_t num_open = frames.pages - std::max(frames.shared_pages, frames.sealed_pages);
-  const int64_t page_bytes = frames.wide_pages ? open_bytes() : page_bytes_;
-  const int64_t beside = frames.wide_pages ? 0 : num_open * open_bytes();
-  return {.device_bytes =
-              (num_own - num_home) * page_bytes + beside + frames.sinks * frames_->frame_bytes(),
+  return {.device_bytes = (num_own - num_home) * page_bytes_ + num_open * open_bytes() +
+                          frames.sinks * frames_->frame_bytes(),
           .host_bytes = hosted_ != nullptr ? home_bytes : 0,
           .disk_bytes = tiered_ != nullptr ? home_bytes : 0,
-          .shared_bytes = frames.shared_pages * page_bytes,
+          .shared_bytes = frames.shared_pages * page_bytes_,
           .summary_bytes = frames.summaries * summaries_->frame_bytes() +
                            frames.pending_queries * frames_->frame_bytes()};
 }
 
 KvFootprint KvStore::FootprintOf(const SequenceKv& kv) const {
+  const int64_t num_sealed = kv.open_page - kv.first_page;
   return FootprintOf(FrameCounts{.pages = std::ssize(kv.pages),
                                  .shared_pages = kv.num_shared_pages,
-                                 .sealed_pages = kv.open_page - kv.first_page,
-                                 .wide_pages = kv.wide_pages,
+                                 .sealed_pages = num_sealed,
+                                 .home_pages = kv.is_window ? 0 : num_sealed,
                                  .sinks = std::ssize(kv.sinks),
                                  .summaries = std::ssize(kv.summaries),
                                  .pending_queries = std::ssize(kv.pending_queries)});
@@ -66,7 +65,7 @@ KvFootprint KvStore::FootprintAt(const AttentionPlan& plan, int64_t num_tokens,
   return FootprintOf(FrameCounts{.pages = num_pages,
                                  .shared_pages = std::clamp<int64_t>(num_shared, 0, num_pages),
                                  .sealed_pages = layout.open_page - layout.first_page,
-                                 .wide_pages = HasWidePages(plan),
+                                 .home_pages = layout.home_page - layout.first_page,
                                  .sinks = layout.num_sinks,
                                  .summaries = layout.num_summaries,
                                  .pending_queries = layout.num_pending_queries});

@@ -23,6 +23,8 @@ class SealingPages final : public Frames {
   void Seal(FrameId id) override;
   bool IsShared(FrameId id) const override { return sealed_->IsShared(id); }
   void Copy(FrameId from, FrameId to) override;
+  // As Seal, of a page that stays where it is: among the sealed ones it is still open.
+  void Complete(FrameId id) { Close(id); }
 
   // [page]: the frame in which an open page is written. Stays where it is.
   const FrameId* open_frames() const { return open_frames_.data(); }

@@ -41,14 +41,15 @@ CacheImage CacheImage::Of(const KvStore& store, const AttentionPlan& plan, int64
 
 void CacheImage::AddFrames(const KvStore& store, const SequenceKv& kv) {
   const SliceMemory memory = store.page_memory();
-  first_in_memory = layout.open_page;
+  first_in_memory = layout.home_page;
   for (int64_t n = first_in_memory; n < layout.end_page; ++n) {
     Frame& frame = pages.emplace_back(geometry.num_slices());
     const FrameId id = kv.pages[n - kv.first_page];
     for (int slice = 0; slice < geometry.num_slices(); ++slice) {
-      frame[slice] = store.seals() ? store.frame_memory().Frame(store.OpenFrameOf(kv, id)) +
-                                         slice * open_slice_bytes()
-                                   : memory.Slice(id, slice);
+      frame[slice] =
+          store.seals() && n >= layout.open_page
+              ? store.frame_memory().Frame(store.OpenFrameOf(id)) + slice * open_slice_bytes()
+              : memory.Slice(id, slice);
     }
   }
   const int layers = geometry.num_layers;
@@ -120,27 +121,28 @@ void CacheImage::CopyWhatChanges() {
   if (copies != nullptr) return;
   const int layers = geometry.num_layers;
   struct Part {
-    std::vector<Frame>* frames;
-    size_t first;
+    std::span<Frame> frames;
     size_t part_bytes;
   };
   const auto frame_part = static_cast<size_t>(geometry.frame_bytes() / layers);
-  const Part parts[] = {{&pages, 0, static_cast<size_t>(open_slice_bytes())},
-                        {&sinks, 0, frame_part},
-                        {&pending_queries, 0, frame_part},
-                        {&summaries, static_cast<size_t>(layout.open_summary),
-                         static_cast<size_t>(geometry.summary_frame_bytes() / layers)}};
+  const auto num_sealed =
+      static_cast<size_t>(std::max<int64_t>(0, layout.open_page - first_in_memory));
+  const Part parts[] = {
+      {std::span(pages).first(num_sealed), static_cast<size_t>(page_slice_bytes)},
+      {std::span(pages).subspan(num_sealed), static_cast<size_t>(open_slice_bytes())},
+      {sinks, frame_part},
+      {pending_queries, frame_part},
+      {std::span(summaries).subspan(static_cast<size_t>(layout.open_summary)),
+       static_cast<size_t>(geometry.summary_frame_bytes() / layers)}};
   size_t num_bytes = 0;
   for (const Part& part : parts) {
-    for (size_t n = part.first; n < part.frames->size(); ++n) {
-      num_bytes += (*part.frames)[n].size() * part.part_bytes;
-    }
+    for (const Frame& frame : part.frames) num_bytes += frame.size() * part.part_bytes;
   }
   const auto bytes = std::make_shared<std::vector<std::byte>>(num_bytes);
   std::byte* to = bytes->data();
   for (const Part& part : parts) {
-    for (size_t n = part.first; n < part.frames->size(); ++n) {
-      for (std::byte*& from : (*part.frames)[n]) {
+    for (Frame& frame : part.frames) {
+      for (std::byte*& from : frame) {
         std::memcpy(to, from, part.part_bytes);
         from = std::exchange(to, to + part.part_bytes);
       }

@@ -319,7 +319,8 @@ absl::StatusOr<std::vector<SegmentHome::Place>> DocumentKeeper::PlacesOf(
   std::vector<SegmentHome::Place> places;
   if (home_ == nullptr) return places;
   int num_copies = 0;
-  for (int64_t page = kv.first_page; page < kv.open_page; ++page) {
+  const int64_t end = kv.is_window ? kv.first_page : kv.open_page;
+  for (int64_t page = kv.first_page; page < end; ++page) {
     const FrameId frame = kv.pages[page - kv.first_page];
     if (!store.IsOnlyInMemory(frame)) {
       places.push_back(home_->PlaceOf(frame));

@@ -194,7 +194,7 @@ CacheImage DocumentTable::LayoutImage(const KvStore& store, const AttentionPlan&
   image.layout = store.LayoutOf(plan, num_tokens);
   image.page_slice_bytes = store.page_memory().slice_bytes;
   const bool on_host = store.home() == Tier::kHost;
-  image.first_in_memory = on_host ? image.layout.first_page : image.layout.open_page;
+  image.first_in_memory = on_host ? image.layout.first_page : image.layout.home_page;
   return image;
 }
 

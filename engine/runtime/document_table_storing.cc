@@ -112,8 +112,8 @@ void DocumentTable::AdoptSavedPages(const Document& document, int64_t first_page
 
 int64_t DocumentTable::NumFixedPages(const Document& document) const {
   const AttentionPlan& plan = document.primary().sequence.plan;
-  const int64_t num_sealed = store_->LayoutOf(plan, document.stored_tokens()).open_page;
-  return num_sealed / SegmentHome::kPages * SegmentHome::kPages;
+  const int64_t num_home = store_->LayoutOf(plan, document.stored_tokens()).home_page;
+  return num_home / SegmentHome::kPages * SegmentHome::kPages;
 }
 
 void DocumentTable::NoteSavedCache(Document* document,

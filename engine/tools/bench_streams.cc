@@ -102,9 +102,9 @@ absl::Status BenchStreams::FillOpenPages(const SequenceKv& kv, int64_t first_pag
   const std::span<const FrameId> pages =
       std::span(kv.pages).subspan(static_cast<size_t>(first_page - kv.first_page));
   if (store.seals()) {
-    if (!kv.wide_pages) FOLIO_RETURN_IF_ERROR(FillSealedPages(pages));
+    FOLIO_RETURN_IF_ERROR(FillSealedPages(pages));
     std::vector<FrameId> frames;
-    for (const FrameId page : pages) frames.push_back(store.OpenFrameOf(kv, page));
+    for (const FrameId page : pages) frames.push_back(store.OpenFrameOf(page));
     return FillFrames(store.frame_memory(), frames, g.dtype, &kv_sample_);
   }
   if (const FrameId* places = store.page_places(); places != nullptr) {

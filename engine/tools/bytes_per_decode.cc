@@ -66,9 +66,7 @@ double SummaryBytes(const ChunkSelection& selection, const KvGeometry& g, int64_
 }  // namespace
 
 double BytesPerDecode(const AttentionPlan& plan, const KvGeometry& g, int64_t position) {
-  const bool wide = plan.retention.window_tokens != kUnbounded;
-  const int64_t frame_bytes = wide ? g.frame_bytes() : g.sealed_frame_bytes();
-  const double per_token = static_cast<double>(frame_bytes) / g.page_tokens;
+  const double per_token = static_cast<double>(g.sealed_frame_bytes()) / g.page_tokens;
   const double seen = per_token * static_cast<double>(NumVisibleKeys(plan, position));
   const ChunkSelection& selection = plan.selection;
   if (!selection.enabled()) return seen;

@@ -87,10 +87,9 @@ struct AttentionPlan {
 };
 
 // Pages from that of this token on are open once the first num_tokens tokens are in the cache: they
-// are still written, or their chunk is still to be summarised from their keys. All pages of a
-// window are. Query i reads those that are open at i as they were written, and all others sealed.
+// are still written, or their chunk is still to be summarised from their keys. Query i reads those
+// that are open at i as they were written, and all others sealed.
 inline int64_t FirstOpenToken(const AttentionPlan& plan, int page_tokens, int64_t num_tokens) {
-  if (plan.retention.window_tokens != kUnbounded) return 0;
   const int64_t together = plan.selection.enabled() ? plan.selection.chunk_tokens : page_tokens;
   return num_tokens / together * together;
 }

@@ -63,13 +63,15 @@ TEST(BytesPerDecode, UnderFullAttentionIsTheWholeCache) {
   EXPECT_EQ(BytesPerDecode(PlanOf("full"), Geometry(), 999), 1000 * kBytesPerToken);
 }
 
-// Pages of a plan with a bounded window stay as they are (docs/methods.md, section 14).
-TEST(BytesPerDecode, OfACacheOf8BitsIsIntegersAndScalesWhereAllOfItStays) {
+TEST(BytesPerDecode, OfACacheOf8BitsIsIntegersAndScales) {
   KvGeometry sealed = Geometry();
   sealed.sealed_bits = 8;
   const double scales = 2 * 2 * (64 + 64) * 4;  // of a page: of its dimensions and its tokens
-  EXPECT_EQ(BytesPerDecode(PlanOf("full"), sealed, 1023), 1024 * kBytesPerToken / 2 + 16 * scales);
-  EXPECT_EQ(BytesPerDecode(PlanOf("lm_infinite"), sealed, 1023), 1024 * kBytesPerToken);
+  for (const char* strategy : {"full", "lm_infinite"}) {
+    EXPECT_EQ(BytesPerDecode(PlanOf(strategy), sealed, 1023),
+              1024 * kBytesPerToken / 2 + 16 * scales)
+        << strategy;
+  }
 }
 
 TEST(BytesPerDecode, OfHeadsThatChooseApartIsTheMeanOverRandomChoices) {

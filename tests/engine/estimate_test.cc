@@ -36,7 +36,7 @@ class EstimateTest : public testing::TestWithParam<Cache> {
   EstimateTest() {
     options_.model_dir = "synthetic:tiny";
     options_.num_threads = 1;
-    options_.kv_bytes = int64_t{16} << 20;
+    options_.kv_bytes = int64_t{32} << 20;
     options_.kv_dtype = GetParam().kv_dtype;
     if (GetParam().on_disk) {
       options_.kv_dir = dir_.path() + "/kv";

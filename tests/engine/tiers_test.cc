@@ -57,7 +57,7 @@ class Tiers : public testing::TestWithParam<std::string> {
   }
   // Streams that share most of their text, as questions about a document do.
   static void ExpectForksGoTheirOwnWays() {
-    for (const char* name : {"long_heads", "full"}) {
+    for (const char* name : {"long_heads", "full", "lm_infinite"}) {
       const AttentionPlan plan = Plan({name, {}});
       EXPECT_EQ(AskThreeTimes(whole_, plan), AskThreeTimes(tiered_, plan)) << name;
     }

@@ -54,11 +54,7 @@ struct CpuAttentionContext {
   // The same of an open page: as it was written.
   std::byte* OpenSlice(FrameId frame, int layer, int kv_head) const {
     if (geometry().sealed_bits == 0) return PageSlice(frame, layer, kv_head);
-    return SinkSlice(wide_pages() ? frame : setup->page_places[frame], layer, kv_head);
-  }
-  // Pages are never sealed where others are: they are frames like sinks.
-  bool wide_pages() const {
-    return geometry().sealed_bits != 0 && plan().retention.window_tokens != kUnbounded;
+    return SinkSlice(setup->page_places[frame], layer, kv_head);
   }
   // Whether query i reads this page sealed.
   bool IsSealedFor(int64_t page, int64_t i) const {

@@ -75,7 +75,6 @@ void AttentionWaves::ListKeys(size_t begin, size_t end, std::vector<SliceKey>* k
   keys->clear();
   for (size_t n = begin; n < end; ++n) {
     const Item& item = items_[n];
-    if (item.context->wide_pages()) continue;
     const SequenceSlice& slice = *item.context->slice;
     keys->push_back({slice.pages[item.page - slice.first_page], layer, item.kv_head, slice.reader,
                      item.scanned});
