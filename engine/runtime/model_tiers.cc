@@ -67,7 +67,8 @@ std::string NumbersOf(const WeightPrecision& precision) {
 }
 
 std::string NumbersOf(const KvGeometry& geometry) {
-  return absl::StrCat(geometry.dtype_name(), geometry.coarse_summaries ? ", 8-bit summaries" : "");
+  return absl::StrCat(geometry.dtype_name(),
+                      geometry.coarse_summaries ? ", 8-bit summaries by tile" : "");
 }
 
 Identity IdentityOf(ConfigFiles files, const TensorDigests& tensors, const KvGeometry& geometry,

@@ -45,7 +45,7 @@ double TileBytes(const ChunkSelection& selection, const KvGeometry& g, const Sum
           ? NumCoarseTiles(g, layout, candidates_end, int64_t{selection.num_free_picks} * lists)
           : 0;
   if (coarse_tiles == 0) return num_tiles * layout.vectors * tile_bytes;
-  const double scale_bytes = 2.0 * g.padded_dim / layout.tiles_per_frame;
+  const auto scale_bytes = static_cast<double>(sizeof(float));
   return static_cast<double>(coarse_tiles) *
              (static_cast<double>(g.coarse_tile_bytes()) + scale_bytes) +
          (num_tiles - static_cast<double>(coarse_tiles) +

@@ -46,9 +46,9 @@ inline constexpr FrameId kNoFrame = -1;
 // `coarse_summaries` the tiles of a layer are followed by copies of 8 bits, from which most chunks
 // are left out without a look at the tiles themselves (backend/cpu/coarse_summary.h). Where a chunk
 // has two summaries they mean nothing.
-//   tiles   [num_heads][dim/4][16 chunks][4 dims]
-//   scales  [num_heads][dim] fp16
-//   largest sums of the magnitudes of a chunk [num_heads] fp32
+//   tiles   [num_heads][dim/4][16 chunks][4 dims]; in the first frame what all others are relative
+//           to
+//   scales  [num_heads] fp32
 struct KvGeometry {
   int num_layers = 0;
   int num_heads = 0;
@@ -106,7 +106,7 @@ struct KvGeometry {
   // The 8-bit copies of a layer, in whole cache lines.
   int64_t coarse_layer_bytes() const {
     if (!coarse_summaries) return 0;
-    return (num_heads * (coarse_tile_bytes() + padded_dim * 2 + 4) + 63) / 64 * 64;
+    return (num_heads * (coarse_tile_bytes() + 4) + 63) / 64 * 64;
   }
   int64_t summary_layer_bytes() const {
     return num_heads * summary_tile_bytes() + coarse_layer_bytes();

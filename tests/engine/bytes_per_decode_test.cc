@@ -112,8 +112,8 @@ TEST(BytesPerDecode, OfOneChoiceReads8BitCopiesAndTheTilesOfPicks) {
   const int64_t chunks = picks * 16 * 16 + 50;  // 50 of them in a frame that is not complete
   const int64_t position = chunks * 128 + 256;
   const double all = BytesPerDecode(plan, Geometry(), position);
-  const double tile = 16 * 64;                              // of 8 bits
-  const double saved = 2 * 2 * 16 * (tile - 64 * 2 / 4.0);  // a tile has a fourth of the scales
+  const double tile = 16 * 64;                   // of 8 bits
+  const double saved = 2 * 2 * 16 * (tile - 4);  // a tile has a scale
   const double read_again = 2 * 2 * picks * 2 * tile;
   EXPECT_DOUBLE_EQ(all - BytesPerDecode(plan, coarse, position), picks * saved - read_again);
   // Fewer chunks, scores of two products, heads that choose apart: as without copies.

@@ -24,49 +24,51 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Three tiles of a head that have scales in common.
-struct Copy {
-  static constexpr int kChunks = 3 * kTile;
+// What the first frame says of the tiles of a group of three heads, by kv_types.h and the
+// definition in coarse_summary.h.
+struct Channels {
+  Channels(SummaryFrames* frames, int layer, int head) {
+    double sum_of_sizes = 0;
+    for (int d = 0; d < frames->g.padded_dim; ++d) {
+      double squares = 0;
+      centres.push_back(frames->Centre(layer, head, d));
+      for (int lane = 0; lane < kTile; ++lane) {
+        squares += std::pow(frames->Get(0, layer, head, d, lane) - centres[d], 2);
+      }
+      units.push_back(std::max(std::sqrt(squares / kTile), std::fabs(centres[d]) / 128));
+      sum_of_sizes += units[d];
+    }
+    for (double& unit : units) {
+      unit = std::max({unit, sum_of_sizes / frames->g.padded_dim / 2, 1e-6});
+    }
+  }
+  std::vector<double> centres, units;
+};
 
-  float Number(int chunk, int d) const {
-    return frames->Get(1, layer, head + chunk / kTile, d, chunk % kTile);
+// A tile of the second frame and its copy.
+struct Copy {
+  double Off(int chunk, int d) const {
+    return frames->Get(1, layer, head, d, chunk) - channels.centres[d];
   }
   int Integer(int chunk, int d) const {
-    const auto* const tile = reinterpret_cast<const int8_t*>(coarse.tiles) +
-                             chunk / kTile * frames->g.coarse_tile_bytes();
-    return tile[(d / 4 * kTile + chunk % kTile) * 4 + d % 4];
+    return reinterpret_cast<const int8_t*>(coarse.tiles)[(d / 4 * kTile + chunk) * 4 + d % 4];
   }
-  void ExpectNearest(int d) const {
-    const float centre = frames->Centre(layer, head, d);
-    float least_scale = 0;
-    for (int n = 0; n < kChunks; ++n) {
-      const float x = Number(n, d);
-      least_scale = std::max({least_scale, std::fabs(x - centre) / 127, std::fabs(x) / 4096});
+  double LeastScale() const {
+    double least = 0;
+    for (int d = 0; d < frames->g.padded_dim; ++d) {
+      for (int n = 0; n < kTile; ++n) {
+        const double x = frames->Get(1, layer, head, d, n);
+        least = std::max({least, std::fabs(Off(n, d)) / channels.units[d] / 127,
+                          std::fabs(x) / channels.units[d] / 4096});
+      }
     }
-    const float scale = Fp16ToFloat(coarse.scales[d]);
-    ASSERT_GE(scale, least_scale) << d;
-    if (least_scale > 0) {
-      ASSERT_LT(Fp16ToFloat(coarse.scales[d] - 1), least_scale) << d;
-    }
-    for (int n = 0; n < kChunks; ++n) {
-      const double off = Number(n, d) - centre - double{scale} * Integer(n, d);
-      ASSERT_LE(std::abs(Integer(n, d)), 127);
-      ASSERT_LE(std::fabs(off), 0.500001 * scale) << d << " " << n;
-    }
-  }
-  int LargestSum() const {
-    int largest = 0;
-    for (int n = 0; n < kChunks; ++n) {
-      int sum = 0;
-      for (int d = 0; d < frames->g.padded_dim; ++d) sum += std::abs(Integer(n, d));
-      largest = std::max(largest, sum);
-    }
-    return largest;
+    return least;
   }
 
   SummaryFrames* frames;
   int layer;
   int head;
+  Channels channels{frames, layer, head - head % 3};
   CoarseTiles coarse{frames->g, frames->Frame(1), layer, head};
 };
 
@@ -75,26 +77,67 @@ TEST(CoarseSummary, IsTheNearestIntegersToWhatTheFirstTileHasNotInCommon) {
     SummaryFrames frames(CoarseGeometry(dtype, 6, 2, 48), 2);
     frames.Fill(1);
     const SummaryLayout layout{.vectors = 1, .tiles_per_frame = 3};
+    MakeCoarseFrame(frames.g, layout, frames.Frame(0), frames.Frame(0));
     MakeCoarseFrame(frames.g, layout, frames.Frame(0), frames.Frame(1));
     for (int layer = 0; layer < frames.g.num_layers; ++layer) {
-      for (int head = 0; head < frames.g.num_heads; head += 3) {
+      for (int head = 0; head < frames.g.num_heads; ++head) {
         const Copy copy{&frames, layer, head};
-        for (int d = 0; d < frames.g.padded_dim; ++d) copy.ExpectNearest(d);
-        EXPECT_EQ(*copy.coarse.magnitude, copy.LargestSum());
+        const CoarseChannels made(frames.g, frames.Frame(0), layer, head - head % 3);
+        const double scale = *copy.coarse.scales;
+        EXPECT_NEAR(scale, copy.LeastScale(), 1e-5 * scale);
+        for (int d = 0; d < frames.g.padded_dim; ++d) {
+          ASSERT_EQ(made.centres[d], copy.channels.centres[d]);
+          ASSERT_NEAR(made.units[d], copy.channels.units[d], 1e-5 * made.units[d]);
+          const double unit = scale * made.units[d];
+          for (int n = 0; n < kTile; ++n) {
+            ASSERT_LE(std::fabs(copy.Off(n, d) - unit * copy.Integer(n, d)), 0.50002 * unit)
+                << d << " " << n;
+          }
+        }
       }
     }
   }
 }
 
+TEST(CoarseQuery, IsTheNearestIntegersToItsNumbersInUnitsOfTheChannels) {
+  SummaryFrames frames(CoarseGeometry(DType::kF32, 1, 1, 48), 1);
+  frames.Fill(6);
+  MakeCoarseFrame(frames.g, {}, frames.Frame(0), frames.Frame(0));
+  const CoarseChannels channels(frames.g, frames.Frame(0), 0, 0);
+  std::vector<float> q(48);
+  std::mt19937_64 random(7);
+  std::normal_distribution<float> normal;
+  for (float& x : q) x = normal(random);
+  const cpu::CoarseQuery query = MakeCoarseQuery(frames.g, q.data(), channels);
+  int sum = 0, most = 0;
+  for (int d = 0; d < 48; ++d) {
+    const int integer = 128 * query.high[d] + query.low[d];
+    ASSERT_NEAR(double{q[d]} * channels.units[d], double{query.unit} * integer, 0.51 * query.unit);
+    sum += integer;
+    most = std::max(most, std::abs(integer));
+  }
+  EXPECT_EQ(query.sum, sum);
+  EXPECT_EQ(most, 127 * 128);
+  // Of nothing, and of what is no number.
+  const std::vector<float> zeros(48);
+  EXPECT_EQ(MakeCoarseQuery(frames.g, zeros.data(), channels).sum, 0);
+  q[5] = std::nanf("");
+  EXPECT_FALSE(MakeCoarseQuery(frames.g, q.data(), channels).margin < kInfinity);
+  q[5] = kInfinity;
+  EXPECT_FALSE(MakeCoarseQuery(frames.g, q.data(), channels).margin < kInfinity);
+}
+
 TEST(CoarseSummary, IsWorthReadingOfCompleteFramesWithFewPicks) {
   const SummaryLayout group{.vectors = 1, .tiles_per_frame = 3};
   KvGeometry g = CoarseGeometry(DType::kBf16, 6, 2, 48);
-  EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile + 47, 3), 48);
-  EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile - 1, 3), 0);
-  EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile, 4), 0);
-  EXPECT_EQ(NumCoarseTiles(g, {}, 49 * kTile + 15, 3), 49);
+  EXPECT_EQ(NumCoarseTiles(g, group, 24 * kTile + 47, 3), 24);
+  EXPECT_EQ(NumCoarseTiles(g, group, 24 * kTile - 1, 3), 0);
+  EXPECT_EQ(NumCoarseTiles(g, group, 24 * kTile, 4), 0);
+  EXPECT_EQ(NumCoarseTiles(g, {}, 25 * kTile + 15, 3), 25);
+  // Of the first frame there are none.
+  EXPECT_EQ(NumCoarseTiles(g, {.vectors = 1, .tiles_per_frame = 16}, 31 * kTile, 1), 0);
   g.coarse_summaries = false;
-  EXPECT_EQ(NumCoarseTiles(g, group, 48 * kTile, 3), 0);
+  EXPECT_EQ(NumCoarseTiles(g, group, 24 * kTile, 3), 0);
 }
 
 using Case = std::tuple<Isa, DType, int>;
@@ -120,24 +163,32 @@ class CoarseScores : public testing::TestWithParam<Case> {
   // Of rows [first, first + rows): against all tiles of the frame, or each its own.
   Bounds Score(bool own_tiles, int first, int rows) {
     const int tiles = own_tiles ? 1 : kHeads;
-    MakeCoarseFrame(g_, {.vectors = 1, .tiles_per_frame = tiles}, frames_.Frame(0),
-                    frames_.Frame(1));
+    const SummaryLayout layout{.vectors = 1, .tiles_per_frame = tiles};
+    MakeCoarseFrame(g_, layout, frames_.Frame(0), frames_.Frame(0));
+    MakeCoarseFrame(g_, layout, frames_.Frame(0), frames_.Frame(1));
     const CoarseTiles coarse(g_, frames_.Frame(1), 1, own_tiles ? first : 0);
+    std::vector<cpu::CoarseQuery> queries;
+    for (int row = first; row < first + rows; ++row) {
+      queries.push_back(MakeCoarseQuery(g_, Query(row), ChannelsOf(row, own_tiles)));
+    }
     Bounds bounds{std::vector<float>(rows * tiles), std::vector<float>(rows * tiles)};
     cpu::CoarseScoresArgs args;
     args.own_tiles = own_tiles;
     args.tiles = args.next = coarse.tiles;
     args.scales = args.next_scales = coarse.scales;
-    args.magnitudes = args.next_magnitudes = coarse.magnitude;
     args.num_tiles = tiles;
     args.dim = g_.padded_dim;
     args.num_rows = rows;
-    args.q = &queries_[first * g_.padded_dim];
+    args.queries = queries.data();
     args.row_floats = tiles;
     args.least = bounds.least.data();
     args.most = bounds.most.data();
     cpu::KernelsFor(isa_).score_coarsely(args);
     return bounds;
+  }
+  const float* Query(int row) const { return &queries_[row * g_.padded_dim]; }
+  CoarseChannels ChannelsOf(int place, bool own_tiles) {
+    return {g_, frames_.Frame(0), 1, own_tiles ? place : 0};
   }
   // Of the best chunk of a tile, beside what all tiles have in common.
   double BestScore(int row, int place, bool own_tiles) {
@@ -146,8 +197,7 @@ class CoarseScores : public testing::TestWithParam<Case> {
       double score = 0;
       for (int d = 0; d < g_.padded_dim; ++d) {
         const double x = frames_.Get(1, 1, place, d, lane);
-        score +=
-            queries_[row * g_.padded_dim + d] * (x - frames_.Centre(1, own_tiles ? place : 0, d));
+        score += Query(row)[d] * (x - frames_.Centre(1, own_tiles ? place : 0, d));
       }
       best = std::max(best, score);
     }
@@ -156,15 +206,15 @@ class CoarseScores : public testing::TestWithParam<Case> {
   // What may separate a bound from the score: half of every integer's unit, of the query and of
   // the summary.
   double Margin(int row, int place, bool own_tiles) {
-    const CoarseTiles coarse(g_, frames_.Frame(1), 1, own_tiles ? place : 0);
+    const CoarseChannels channels = ChannelsOf(place, own_tiles);
     double sum = 0, most = 0;
     for (int d = 0; d < g_.padded_dim; ++d) {
-      const double scaled =
-          std::fabs(double{queries_[row * g_.padded_dim + d]} * Fp16ToFloat(coarse.scales[d]));
+      const double scaled = std::fabs(double{Query(row)[d]} * channels.units[d]);
       sum += scaled;
       most = std::max(most, scaled);
     }
-    return (sum + most / 127 * *coarse.magnitude) / 2;
+    const CoarseTiles coarse(g_, frames_.Frame(1), 1, place);
+    return *coarse.scales * (sum + most / 128 * g_.padded_dim) / 2;
   }
 
   const Isa isa_ = std::get<0>(GetParam());
@@ -206,15 +256,19 @@ TEST_P(CoarseScores, DoNotDependOnTheRowsBesideThem) {
 }
 
 TEST_P(CoarseScores, KnowNothingOfNumbersThatAreNotFinite) {
-  frames_.Set(1, 1, 4, 5, 7, std::get<1>(GetParam()) == DType::kF32 ? 1e38f : kInfinity);
-  const Bounds own = Score(true, 0, kHeads);
-  for (int row = 0; row < kHeads; ++row) {
-    ASSERT_EQ(own.most[row] == kInfinity, row == 4) << row;
-    ASSERT_EQ(own.least[row] == -kInfinity, row == 4) << row;
+  frames_.Set(1, 1, 4, 5, 7, kInfinity);
+  for (const bool own_tiles : {true, false}) {
+    const Bounds bounds = Score(own_tiles, 0, kHeads);
+    for (size_t at = 0; at < bounds.most.size(); ++at) {
+      const bool unknown = at % kHeads == 4;  // the row, or the tile
+      ASSERT_EQ(bounds.most[at] == kInfinity, unknown) << own_tiles << " " << at;
+      ASSERT_EQ(bounds.least[at] == -kInfinity, unknown) << own_tiles << " " << at;
+    }
   }
-  const Bounds common = Score(false, 0, kHeads);
-  for (const float most : common.most) ASSERT_EQ(most, kInfinity);
-  for (const float least : common.least) ASSERT_EQ(least, -kInfinity);
+  queries_[2 * g_.padded_dim + 3] = std::nanf("");
+  const Bounds bounds = Score(true, 2, 1);
+  EXPECT_EQ(bounds.most[0], kInfinity);
+  EXPECT_EQ(bounds.least[0], -kInfinity);
 }
 
 TEST_P(CoarseScores, AreCountedAboveAThreshold) {

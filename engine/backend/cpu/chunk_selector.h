@@ -99,10 +99,12 @@ class ChunkSelector {
   void Scan(const CpuAttentionContext& context, const Rows& rows);
   // All lists against the copies of so many tiles, then against those tiles that may hold a pick.
   void ScanCoarsely(const CpuAttentionContext& context, const Rows& rows, int64_t num_tiles);
-  // least_ and most_ of the tiles of a frame, `tile` being its first; those from next_tile on are
-  // fetched on the way.
+  void MakeCoarseQueries(const CpuAttentionContext& context, int layer);
+  // Bounds of the tiles of a frame, `tile` being its first; those from next_tile on are fetched on
+  // the way.
   void BoundTiles(const CpuAttentionContext& context, int layer, int64_t tile, int64_t next_tile);
-  // tiles_ = those of the first num_tiles that may hold a pick of a list of the set.
+  // tiles_ = those of the first num_tiles that may hold a pick of a list of the set, the first
+  // frame's among them.
   void TakeTilesWithPicks(const cpu::Kernels& kernels, int set, int64_t num_tiles);
   // All lists of a set against the chunks of one tile; `next_tile` is fetched on the way.
   void ScoreTile(const CpuAttentionContext& context, const Rows& rows, int set, int64_t tile,
@@ -124,8 +126,9 @@ class ChunkSelector {
   int64_t term_bytes_ = 0;
   std::vector<float> queries_;        // [lists of a set][dim]
   std::vector<float> plain_queries_;  // of all terms: [sets][terms][lists of a set][dim]
-  // What the best chunk of each tile scores at least and at most, beside what all chunks of a list
-  // have in common (CoarseTiles): [lists][bound_floats_].
+  std::vector<cpu::CoarseQuery> coarse_queries_;  // [lists]
+  // What the best chunk of each tile behind the first frame scores at least and at most, beside
+  // what all chunks of a list have in common (CoarseTiles): [lists][bound_floats_].
   std::vector<float> least_;
   std::vector<float> most_;
   int64_t bound_floats_ = 0;

@@ -1,5 +1,6 @@
-// First scores of chunks: queries of 8 bits against the 8-bit copies of their summaries, whose sums
-// are exact, and how far these scores may lie from those of the summaries themselves.
+// First scores of chunks: queries of two integers of 8 bits a number against the 8-bit copies of
+// their summaries, whose sums are exact, and how far these scores may lie from those of the
+// summaries themselves.
 #pragma once
 
 #include <bit>
@@ -15,160 +16,111 @@
 namespace folio::cpu::FOLIO_KERNEL_NAMESPACE {
 namespace {
 
-// With q' = q * scales = u (j + e) and a summary = c + scales * (i + f), where c is the same for
-// all, u undoes the rounding of the query, j and i are integers and no |e| or |f| is above 1/2:
-//   <q, summary - c> = u <j, i> + u <e, i> + <q', f>
-// The first is the score; the others are below half of u sum|i| + sum|q'|. What fp32 rounds of a
-// score of dim products is below (dim / 2 + 1) 2^-24 kMostScales sum|q'|, and what the matrix unit
-// makes of a query below 2^-17 kMostScales sum|q'|: 0.07 of it together.
-constexpr float kMarginFactor = 0.57f;
+// Pairs of a tile and a query whose two sums stay in registers.
+constexpr int kCoarsePairs = kSums / 2;
 
-// The first kNumbers lanes; the others are zero.
-template <int kNumbers>
-FOLIO_INLINE Vec LoadSome(const float* p) {
-  alignas(64) float lanes[16] = {};
-  std::memcpy(lanes, p, kNumbers * sizeof(float));
-  return Load(lanes);
+FOLIO_INLINE uint32_t QuadAt(const std::array<int8_t, kMaxHeadDim>& bytes, int quad) {
+  uint32_t word;
+  std::memcpy(&word, &bytes[4 * quad], sizeof(word));
+  return word;
 }
 
-// What some rows score, with the scales as fp32: [1] or [kRows].
-template <int kRows, bool kOwnTiles>
-struct CoarseRows {
-  static constexpr int kStride = kOwnTiles ? kMaxHeadDim : 0;
-  static constexpr int kScaleRows = 1 + (kOwnTiles ? kRows - 1 : 0);
-
-  FOLIO_INLINE CoarseRows(const CoarseScoresArgs& args, int first_row, Fetcher* fetcher)
-      : q(args.q + int64_t{first_row} * args.dim) {
-    const int dim = args.dim;
-    const uint16_t* const from = args.scales + (kOwnTiles ? int64_t{first_row} * dim : 0);
-    for (int r = 0; r < kScaleRows; ++r) {
-      for (int d = 0; d < dim; d += 16) {
-        Store(scales + r * kStride + d, LoadFp16(from + r * dim + d));
-      }
-    }
-    quads.Set(q, dim, scales, dim, fetcher, kStride);
-    const Vec magnitudes =
-        kOwnTiles ? LoadSome<kRows>(args.magnitudes + first_row) : Splat(args.magnitudes[0]);
-    Store(margins, (Sums(dim) + Load(quads.scales) * magnitudes) * Splat(kMarginFactor));
-  }
-  // Of the magnitudes of q * scales.
-  FOLIO_INLINE Vec Sums(int dim) const {
-    alignas(64) float sums[16][16];
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      Vec sum = Zero();
-      for (int d = 0; d < dim; d += 16) {
-        sum = sum + Abs(Load(q + r * dim + d)) * Load(scales + r * kStride + d);
-      }
-      Store(sums[r], sum);
-    }
-    return SumsOfRows<kRows>(sums);
-  }
-
-  const float* const q;
-  alignas(64) float scales[kScaleRows * kMaxHeadDim];
-  QueryQuads<8, kRows> quads;
-  alignas(64) float margins[16];
-};
-
-// The largest lane of each of kSums sums, converted.
-template <int kSums>
-FOLIO_INLINE void StoreLargest(const IntVec* sums, float* out) {
+// The largest lane of each of kCount sums, converted.
+template <int kCount>
+FOLIO_INLINE void StoreLargest(const IntVec (&sums)[kCount], float* out) {
   alignas(64) float lanes[16][16];
 #pragma GCC unroll 16
-  for (int i = 0; i < kSums; ++i) Store(lanes[i], FromBits(sums[i]));
-  const Vec largest = ReduceRows<kSums>(
+  for (int i = 0; i < kCount; ++i) Store(lanes[i], FromBits(sums[i]));
+  const Vec largest = ReduceRows<kCount>(
       lanes, [](Reg a, Reg b) { return (Reg)((IntReg)a > (IntReg)b ? (IntReg)a : (IntReg)b); });
   Store(out, ToFloat(BitsOf(largest)));
 }
 
-// `largest`: sum of the best chunk of a tile.
-template <typename Rows>
-FOLIO_INLINE void WriteBounds(const Rows& rows, int r, float largest, int64_t at,
-                              const CoarseScoresArgs& args) {
+// `largest`: integers of the best chunk of a tile.
+FOLIO_INLINE void WriteBounds(const CoarseScoresArgs& args, int row, int tile, float largest) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  const bool known = rows.margins[r] < kInfinity;
-  const float score = largest * rows.quads.scales[r];
-  args.least[at] = known ? score - rows.margins[r] : -kInfinity;
-  args.most[at] = known ? score + rows.margins[r] : kInfinity;
+  const CoarseQuery& q = args.queries[row];
+  const float score = largest * q.unit;
+  const float least = args.scales[tile] * (score - q.margin);
+  const float most = args.scales[tile] * (score + q.margin);
+  const bool known = least > -kInfinity && most < kInfinity;
+  const int64_t at = row * args.row_floats + (args.own_tiles ? 0 : tile);
+  args.least[at] = known ? least : -kInfinity;
+  args.most[at] = known ? most : kInfinity;
 }
 
-// All rows against tiles [tile, num_tiles).
-template <int kRows, int kColumns = ColumnsFor(kRows)>
-FOLIO_INLINE void ScoreCommonTiles(const CoarseRows<kRows, false>& rows, int first_row, int tile,
-                                   Fetcher* fetcher, const CoarseScoresArgs& args) {
+// Tiles [tile, tile + kColumns) against rows [row, row + kRows), or each against the row of its own
+// number.
+template <bool kOwnTiles, int kRows, int kColumns>
+FOLIO_INLINE void ScoreCoarseTiles(const CoarseScoresArgs& args, int row, int tile,
+                                   Fetcher* fetcher) {
+  using Line = SealedLine<8, false>;
   const int64_t tile_bytes = int64_t{kTileTokens} * args.dim;
-  for (; tile + kColumns <= args.num_tiles; tile += kColumns) {
-    IntVec sums[kColumns][kRows];
-    SumLines(args.tiles + tile * tile_bytes, kLineBytes, tile_bytes, 0, args.dim / 4, rows.quads,
-             fetcher, sums);
-    alignas(64) float largest[16];
-    StoreLargest<kColumns * kRows>(sums[0], largest);
+  const std::byte* const tiles = args.tiles + tile * tile_bytes;
+  const auto row_of = [&](int c, int r) { return kOwnTiles ? tile + c : row + r; };
+  IntVec high[kColumns][kRows] = {};
+  IntVec low[kColumns][kRows] = {};
+  for (int quad = 0; quad < args.dim / 4; ++quad) {
+#pragma GCC unroll 8
     for (int c = 0; c < kColumns; ++c) {
+      fetcher->Line();
+      const Line line(tiles + c * tile_bytes + quad * kLineBytes);
+#pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
-        const int64_t at = (first_row + r) * args.row_floats + tile + c;
-        WriteBounds(rows, r, largest[c * kRows + r], at, args);
+        const CoarseQuery& q = args.queries[row_of(c, r)];
+        high[c][r] = line.Add(high[c][r], 0, QuadAt(q.high, quad));
+        low[c][r] = line.Add(low[c][r], 0, QuadAt(q.low, quad));
       }
     }
   }
-  if constexpr (kColumns > 1) {
-    ScoreCommonTiles<kRows, kColumns / 2>(rows, first_row, tile, fetcher, args);
-  }
-}
-
-// Each row against its own tile.
-template <int kRows>
-FOLIO_INLINE void ScoreOwnTiles(const CoarseRows<kRows, true>& rows, int first_row,
-                                Fetcher* fetcher, const CoarseScoresArgs& args) {
-  using Line = SealedLine<8, false>;
-  const int64_t tile_bytes = int64_t{kTileTokens} * args.dim;
-  const std::byte* const tiles = args.tiles + first_row * tile_bytes;
-  IntVec sums[kRows] = {};
-  for (int quad = 0; quad < args.dim / 4; ++quad) {
+  IntVec sums[kColumns * kRows];
+#pragma GCC unroll 8
+  for (int c = 0; c < kColumns; ++c) {
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
-      fetcher->Line();
-      sums[r] = Line(tiles + r * tile_bytes + quad * kLineBytes)
-                    .Add(sums[r], 0, rows.quads.quads[r][quad]);
+      const int32_t bias = args.queries[row_of(c, r)].sum * -Line::kBias;
+      sums[c * kRows + r] = high[c][r] * 128 + low[c][r] + SplatInt(bias);
     }
   }
-#pragma GCC unroll 8
-  for (int r = 0; r < kRows; ++r) sums[r] = rows.quads.WithoutBias(r, sums[r]);
   alignas(64) float largest[16];
-  StoreLargest<kRows>(sums, largest);
-  for (int r = 0; r < kRows; ++r) {
-    WriteBounds(rows, r, largest[r], (first_row + r) * args.row_floats, args);
+  StoreLargest(sums, largest);
+  for (int c = 0; c < kColumns; ++c) {
+    for (int r = 0; r < kRows; ++r) {
+      WriteBounds(args, row_of(c, r), tile + c, largest[c * kRows + r]);
+    }
   }
 }
 
-template <bool kOwnTiles, int kRows = kMaxRows>
-void ScoreCoarseRows(int row, Fetcher* fetcher, const CoarseScoresArgs& args) {
-  for (; row + kRows <= args.num_rows; row += kRows) {
-    const CoarseRows<kRows, kOwnTiles> rows(args, row, fetcher);
-    if constexpr (kOwnTiles) {
-      ScoreOwnTiles<kRows>(rows, row, fetcher, args);
-    } else {
-      ScoreCommonTiles<kRows>(rows, row, 0, fetcher, args);
-    }
+template <bool kOwnTiles, int kRows, int kColumns = kCoarsePairs / kRows>
+void ScoreCoarseRows(const CoarseScoresArgs& args, int row, int tile, int num_tiles,
+                     Fetcher* fetcher) {
+  for (; tile + kColumns <= num_tiles; tile += kColumns) {
+    ScoreCoarseTiles<kOwnTiles, kRows, kColumns>(args, row, tile, fetcher);
   }
-  if constexpr (kRows > 1) ScoreCoarseRows<kOwnTiles, FewerRows(kRows)>(row, fetcher, args);
+  if constexpr (kColumns > 1) {
+    ScoreCoarseRows<kOwnTiles, kRows, kColumns / 2>(args, row, tile, num_tiles, fetcher);
+  }
+}
+
+// All rows against all tiles.
+template <int kRows = kCoarsePairs>
+void ScoreCommonTiles(const CoarseScoresArgs& args, int row, Fetcher* fetcher) {
+  for (; row + kRows <= args.num_rows; row += kRows) {
+    ScoreCoarseRows<false, kRows>(args, row, 0, args.num_tiles, fetcher);
+  }
+  if constexpr (kRows > 1) ScoreCommonTiles<kRows / 2>(args, row, fetcher);
 }
 
 void ScoreCoarsely(const CoarseScoresArgs& args) {
   const int num_tiles = args.own_tiles ? args.num_rows : args.num_tiles;
   const int64_t bytes = int64_t{num_tiles} * kTileTokens * args.dim;
-  const int64_t scale_bytes = (args.own_tiles ? args.num_rows : 1) * int64_t{args.dim} * 2;
-  if (args.next != args.tiles) {
-    Fetch(reinterpret_cast<const std::byte*>(args.next_magnitudes));
-    for (int64_t i = 0; i < scale_bytes; i += 64) {
-      Fetch(reinterpret_cast<const std::byte*>(args.next_scales) + i);
-    }
-  }
-  Fetcher fetcher(args.next, args.next == args.tiles ? 0 : bytes, bytes / 64);
+  const bool last = args.next == args.tiles;
+  if (!last) Fetch(reinterpret_cast<const std::byte*>(args.next_scales));
+  Fetcher fetcher(args.next, last ? 0 : bytes, bytes / 64);
   if (args.own_tiles) {
-    ScoreCoarseRows<true>(0, &fetcher, args);
+    ScoreCoarseRows<true, 1>(args, 0, 0, num_tiles, &fetcher);
   } else {
-    ScoreCoarseRows<false>(0, &fetcher, args);
+    ScoreCommonTiles(args, 0, &fetcher);
   }
   fetcher.Rest();
 }

@@ -87,21 +87,28 @@ struct ScoreChunksArgs {
   std::array<uint32_t, kScoreRows> above;
 };
 
-// 8-bit copies of the summaries of 16 chunks each (coarse_summary.h) against queries: either of
-// num_tiles tiles that have scales in common, or each row against a tile of its own.
+// A query as it meets 8-bit copies of summaries (coarse_summary.h): integers 128 * high + low.
+struct CoarseQuery {
+  alignas(64) std::array<int8_t, kMaxHeadDim> high = {};
+  alignas(64) std::array<int8_t, kMaxHeadDim> low = {};
+  int32_t sum = 0;   // of the integers
+  float unit = 0;    // of an integer
+  float margin = 0;  // what a score may be off at most, beside the scale of a tile
+};
+
+// 8-bit copies of the summaries of 16 chunks each against queries: either all of num_tiles tiles,
+// or each row against a tile of its own.
 struct CoarseScoresArgs {
   bool own_tiles = false;
-  const std::byte* tiles = nullptr;   // [num_tiles] or [num_rows]
-  const uint16_t* scales = nullptr;   // [dim], or [num_rows][dim]
-  const float* magnitudes = nullptr;  // one, or [num_rows]
+  const std::byte* tiles = nullptr;  // [num_tiles] or [num_rows]
+  const float* scales = nullptr;     // likewise
   // What comes next, fetched into the cache on the way; the same again if nothing does.
   const std::byte* next = nullptr;
-  const uint16_t* next_scales = nullptr;
-  const float* next_magnitudes = nullptr;
+  const float* next_scales = nullptr;
   int num_tiles = 1;
   int dim = 0;
   int num_rows = 0;
-  const float* q = nullptr;  // [num_rows][dim]
+  const CoarseQuery* queries = nullptr;  // [num_rows]
   // Out: [num_rows][num_tiles], a row every row_floats; what the best of the chunks of a tile
   // scores at least and at most, all of it where nothing is known.
   int64_t row_floats = 0;

@@ -43,16 +43,15 @@ struct QuadRows {
   alignas(64) float scales[16];    // per row: undo the rounding
   alignas(64) int32_t biases[16];  // per row: what a sum over all quads has too much of, negated
 
-  // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127. Rows have
-  // factors in common, or each its own, factor_floats from one to the next.
+  // quads = x [kRows][row_floats] * factors [n], the largest of each row being 127.
   FOLIO_INLINE void Set(const float* x, int64_t row_floats, const float* factors, int n,
-                        Fetcher* fetcher, int64_t factor_floats = 0) {
+                        Fetcher* fetcher) {
     alignas(64) float lanes[16][16];
     IntVec parts[kRows] = {};
     for (int i = 0; i < n; i += 16) {
 #pragma GCC unroll 16
       for (int r = 0; r < kRows; ++r) {
-        const Vec factor = Load(factors + r * factor_floats + i);
+        const Vec factor = Load(factors + i);
         parts[r] = Max(parts[r], Magnitudes(Load(x + r * row_floats + i) * factor));
       }
     }
@@ -72,8 +71,7 @@ struct QuadRows {
         for (int j = 0; j < 4; ++j) {
           fetcher->Line();
           const int at = i + 16 * j;
-          part[j] = at < n ? Load(x + r * row_floats + at) * Load(factors + r * factor_floats + at)
-                           : Zero();
+          part[j] = at < n ? Load(x + r * row_floats + at) * Load(factors + at) : Zero();
           part[j] = part[j] * Splat(inverses[r]);
         }
         Put(r, i, part, &sums[r]);
