@@ -38,7 +38,9 @@ void CpuProduct::Do(const CpuMatrix& matrix, const float* x, int num_rows,
   const int64_t num_panels = matrix.num_panels();
   const int64_t shares_of_panels = (num_panels + share.num_panels - 1) / share.num_panels;
   const int64_t shares_of_rows = (num_rows + share.num_rows - 1) / share.num_rows;
-  pool_->ParallelFor(shares_of_rows * shares_of_panels, [&](int64_t task, int thread) {
+  shares_.Begin(shares_of_rows * shares_of_panels);
+  pool_->ParallelFor(shares_of_rows * shares_of_panels, [&](int64_t, int thread) {
+    const int64_t task = shares_.Next(thread);
     const int row = static_cast<int>(task / shares_of_panels) * share.num_rows;
     cpu::MatMulArgs part = args;
     part.x = args.x + row * row_words;

@@ -9,6 +9,7 @@
 #include "engine/backend/cpu/isa.h"
 #include "engine/backend/cpu/kernels/kernels.h"
 #include "engine/base/scratch_memory.h"
+#include "engine/base/task_runs.h"
 #include "engine/base/worker_pool.h"
 
 namespace folio {
@@ -19,7 +20,10 @@ class CpuProduct {
  public:
   // Borrows both.
   CpuProduct(const cpu::Kernels& kernels, WorkerPool* pool)
-      : kernels_(kernels), pool_(pool), scratch_(pool->num_threads()) {}
+      : kernels_(kernels),
+        pool_(pool),
+        shares_(pool->num_threads()),
+        scratch_(pool->num_threads()) {}
 
   void Do(const CpuMatrix& matrix, const float* x, int num_rows, std::span<const float> bias,
           Backend::Output output, float* y);
@@ -37,6 +41,7 @@ class CpuProduct {
   const cpu::Kernels& kernels_;
   WorkerPool* const pool_;
   const bool fetch_integers_ = FetchesIntegers();
+  TaskRuns shares_;
   ScratchMemory packed_x_;
   std::vector<ScratchMemory> scratch_;  // by thread
 };
