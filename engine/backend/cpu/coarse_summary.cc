@@ -144,7 +144,7 @@ cpu::CoarseQuery MakeCoarseQuery(const KvGeometry& g, const float* q,
   const float inverse = kMostOfQuery / most;
   for (int d = 0; d < g.padded_dim; ++d) {
     const auto integer = static_cast<int>(std::lrint(q[d] * channels.units[d] * inverse));
-    const int high = (integer + kBase / 2) >> 7;
+    const int high = integer >> 7;
     query.high[d] = static_cast<int8_t>(high);
     query.low[d] = static_cast<int8_t>(integer - kBase * high);
     query.sum += integer;
