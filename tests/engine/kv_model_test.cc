@@ -1,5 +1,6 @@
 // The cache with two tiers beside a plain reference: random operations, with disks that refuse
-// writes, reads that flip bytes, and allocations that fail.
+// writes, reads that flip bytes, and allocations that fail. Complete pages are as they were written
+// or integers.
 #include <atomic>
 #include <future>
 #include <iostream>
@@ -25,13 +26,16 @@ namespace {
 constexpr int kSteps = 5000;
 constexpr int kPhase = 500;
 constexpr int kStepTokens = 48;
-const KvGeometry kGeometry{.num_layers = 2,
-                           .num_heads = 4,
-                           .num_kv_heads = 2,
-                           .head_dim = 32,
-                           .padded_dim = 32,
-                           .page_tokens = 16,
-                           .dtype = DType::kF32};
+KvGeometry GeometryWith(int sealed_bits) {
+  return {.num_layers = 2,
+          .num_heads = 4,
+          .num_kv_heads = 2,
+          .head_dim = 32,
+          .padded_dim = 32,
+          .page_tokens = 16,
+          .dtype = sealed_bits == 0 ? DType::kF32 : DType::kBf16,
+          .sealed_bits = sealed_bits};
+}
 
 // A disk that is full while told, and flips a byte of the next read when told.
 class FaultyFiles final : public FileSystem {
@@ -137,18 +141,18 @@ struct Model {
   std::vector<int64_t> summaries;
 };
 
-class KvModel : public testing::Test, SaysTestSeed {
+class KvModel : public testing::TestWithParam<int>, SaysTestSeed {
  protected:
   KvModel() {
     EXPECT_TRUE(files_.files.MakeDirectory("pages").ok());
     SegmentHomeOptions options;
-    options.num_slices = kGeometry.num_slices();
-    options.slice_bytes = kSlotBytes;
+    options.num_slices = geometry_.num_slices();
+    options.slice_bytes = slot_bytes_;
     options.num_readers = 2;
     segments_ = *SegmentHome::Create(&files_, "pages", options);
     home_ = std::make_unique<ForgetfulHome>(segments_.get());
     store_ = *KvStore::Create(
-        kGeometry, 40 * page_bytes_, HostMemory(),
+        geometry_, 40 * page_bytes_, HostMemory(),
         {.home = home_.get(), .home_bytes = 200 * page_bytes_, .step_tokens = kStepTokens});
   }
 
@@ -188,16 +192,32 @@ class KvModel : public testing::Test, SaysTestSeed {
     return std::all_of(numbers, numbers + bytes / 8, [&](int64_t n) { return n == number; });
   }
   bool IsInMemory(FrameId id, int slice) const {
-    return store_->page_memory().slots[int64_t{id} * kGeometry.num_slices() + slice] != kNoSlot;
+    return store_->page_memory().slots[int64_t{id} * geometry_.num_slices() + slice] != kNoSlot;
   }
   bool PageHolds(FrameId id, int slice, int64_t number) const {
     return IsInMemory(id, slice) &&
-           Holds(store_->page_memory().Slice(id, slice), kSlotBytes, number * 16 + slice);
+           Holds(store_->page_memory().Slice(id, slice), slot_bytes_, number * 16 + slice);
+  }
+  bool PageHolds(FrameId id, int64_t number) const {
+    for (int slice = 0; slice < geometry_.num_slices(); ++slice) {
+      if (!PageHolds(id, slice, number)) return false;
+    }
+    return true;
+  }
+  bool OpenPageHolds(FrameId id, int64_t number) const {
+    if (!store_->seals()) return PageHolds(id, number);
+    const FrameMemory memory = store_->frame_memory();
+    return Holds(memory.Frame(store_->OpenFrameOf(id)), memory.frame_bytes, number);
   }
   void WritePage(FrameId id, int64_t number) {
-    for (int slice = 0; slice < kGeometry.num_slices(); ++slice) {
-      Fill(store_->page_memory().Slice(id, slice), kSlotBytes, number * 16 + slice);
+    for (int slice = 0; slice < geometry_.num_slices(); ++slice) {
+      Fill(store_->page_memory().Slice(id, slice), slot_bytes_, number * 16 + slice);
     }
+  }
+  void WriteOpenPage(FrameId id, int64_t number) {
+    if (!store_->seals()) return WritePage(id, number);
+    const FrameMemory memory = store_->frame_memory();
+    Fill(memory.Frame(store_->OpenFrameOf(id)), memory.frame_bytes, number);
   }
   void WriteFrames(const FrameMemory& memory, const std::vector<FrameId>& frames, int64_t first,
                    std::vector<int64_t>* numbers) {
@@ -245,10 +265,11 @@ class KvModel : public testing::Test, SaysTestSeed {
       return End(model);
     }
     const int64_t total = model->num_tokens = before + count;
-    const int64_t page = kGeometry.page_tokens;
+    const int64_t page = geometry_.page_tokens;
     for (int64_t p = before / page; p * page < total; ++p) {
-      WritePage(model->kv.pages[p - model->kv.first_page], model->pages[p] = ++last_number_);
+      WriteOpenPage(model->kv.pages[p - model->kv.first_page], model->pages[p] = ++last_number_);
     }
+    if (store_->seals()) CompletePages(total, model);
     WriteFrames(store_->frame_memory(), model->kv.sinks,
                 std::min<int64_t>(before / page, std::ssize(model->kv.sinks)), &model->sinks);
     if (model->plan.selection.enabled()) WriteSummaries(before, model);
@@ -257,18 +278,27 @@ class KvModel : public testing::Test, SaysTestSeed {
     store_->Seal(model->plan, total, &model->kv);
     std::erase_if(model->pages, [&](const auto& p) { return p.first < model->kv.first_page; });
   }
+  // What the step makes of pages that it completes.
+  void CompletePages(int64_t total, Model* model) {
+    const int64_t end = store_->LayoutOf(model->plan, total).open_page;
+    for (int64_t p = model->kv.open_page; p < end; ++p) {
+      const FrameId id = model->kv.pages[p - model->kv.first_page];
+      EXPECT_TRUE(OpenPageHolds(id, model->pages[p]));
+      WritePage(id, model->pages[p]);
+    }
+  }
   void WriteSummaries(int64_t before, Model* model) {
     const ChunkSelection& selection = model->plan.selection;
     const int64_t chunk = selection.chunk_tokens;
     if (NeedsQueries(selection.scorer)) {
       const bool same = before / chunk == model->num_tokens / chunk;
       WriteFrames(store_->frame_memory(), model->kv.pending_queries,
-                  PendingRows(kGeometry).FrameOf(same ? before % chunk : 0), &model->pending);
+                  PendingRows(geometry_).FrameOf(same ? before % chunk : 0), &model->pending);
     }
     WriteFrames(
         store_->summary_memory(), model->kv.summaries,
         std::min<int64_t>(
-            SummaryLayoutOf(selection, kGeometry.group_size()).FirstOpenFrame(before / chunk),
+            SummaryLayoutOf(selection, geometry_.group_size()).FirstOpenFrame(before / chunk),
             std::ssize(model->kv.summaries)),
         &model->summaries);
   }
@@ -281,13 +311,15 @@ class KvModel : public testing::Test, SaysTestSeed {
       const Model* model = Any();
       if (model == nullptr || model->pages.empty()) continue;
       const size_t place = Below(model->kv.pages.size());
-      const int slice = static_cast<int>(Below(static_cast<size_t>(kGeometry.num_slices())));
-      wanted[{model->kv.pages[place], slice}] =
-          model->pages.at(model->kv.first_page + static_cast<int64_t>(place));
+      const int64_t page = model->kv.first_page + static_cast<int64_t>(place);
+      // Attention does not read its integers yet.
+      if (store_->seals() && page >= model->kv.open_page) continue;
+      const int slice = static_cast<int>(Below(static_cast<size_t>(geometry_.num_slices())));
+      wanted[{model->kv.pages[place], slice}] = model->pages.at(page);
     }
     std::vector<SliceKey> keys;
     for (const auto& [at, number] : wanted) {
-      const int heads = kGeometry.num_kv_heads;
+      const int heads = geometry_.num_kv_heads;
       keys.push_back({at.first, at.second / heads, at.second % heads, static_cast<int>(Below(3))});
     }
     bool allocated = true;
@@ -343,10 +375,16 @@ class KvModel : public testing::Test, SaysTestSeed {
   void CheckFrames(const Model& model) const {
     const SequenceKv& kv = model.kv;
     ASSERT_EQ(std::ssize(kv.pages), std::ssize(model.pages));
-    for (int64_t p = kv.open_page; p < kv.first_page + std::ssize(kv.pages); ++p) {
-      for (int slice = 0; slice < kGeometry.num_slices(); ++slice) {
-        ASSERT_TRUE(PageHolds(kv.pages[p - kv.first_page], slice, model.pages.at(p)));
-      }
+    const int64_t end = kv.first_page + std::ssize(kv.pages);
+    for (int64_t p = kv.open_page; p < end; ++p) {
+      ASSERT_TRUE(OpenPageHolds(kv.pages[p - kv.first_page], model.pages.at(p)));
+    }
+    for (int64_t p = kv.first_page; p < kv.open_page; ++p) {
+      const FrameId id = kv.pages[p - kv.first_page];
+      // Attention reads a page where it is open, whoever shares it.
+      ASSERT_TRUE(!store_->seals() || store_->OpenFrameOf(id) == kNoFrame);
+      // Pages of a window stay in memory.
+      ASSERT_TRUE(!kv.is_window || PageHolds(id, model.pages.at(p)));
     }
     const auto check = [](const FrameMemory& memory, const std::vector<FrameId>& frames,
                           const std::vector<int64_t>& numbers) {
@@ -359,10 +397,14 @@ class KvModel : public testing::Test, SaysTestSeed {
     check(store_->frame_memory(), kv.pending_queries, model.pending);
     check(store_->summary_memory(), kv.summaries, model.summaries);
     const KvFootprint footprint = store_->FootprintOf(kv);
+    const int64_t num_open = end - std::max(kv.open_page, kv.first_page + kv.num_shared_pages);
     ASSERT_EQ(footprint.device_bytes + footprint.disk_bytes + footprint.shared_bytes,
-              std::ssize(kv.pages) * page_bytes_ +
+              std::ssize(kv.pages) * page_bytes_ + num_open * open_bytes() +
                   std::ssize(kv.sinks) * store_->frame_memory().frame_bytes);
   }
+
+  // What an open page takes beside its place among the others.
+  int64_t open_bytes() const { return store_->seals() ? store_->frame_memory().frame_bytes : 0; }
 
   void CheckGauges(bool drained) const {
     ASSERT_LE(store_->reserved_bytes(), store_->capacity_bytes());
@@ -371,23 +413,28 @@ class KvModel : public testing::Test, SaysTestSeed {
     ASSERT_LE(store_->used_page_bytes() + store_->used_summary_bytes(), most);
     std::set<FrameId> sealed;
     std::set<FrameId> open;
+    std::set<FrameId> of_windows;
     std::set<FrameId> others;
     std::set<FrameId> summaries;
     for (const Model& model : models_) {
       const SequenceKv& kv = model.kv;
       const auto middle = kv.pages.begin() + (kv.open_page - kv.first_page);
-      sealed.insert(kv.pages.begin(), middle);
+      (kv.is_window ? of_windows : sealed).insert(kv.pages.begin(), middle);
       open.insert(middle, kv.pages.end());
       others.insert(kv.sinks.begin(), kv.sinks.end());
       others.insert(kv.pending_queries.begin(), kv.pending_queries.end());
       summaries.insert(kv.summaries.begin(), kv.summaries.end());
     }
-    for (const FrameId id : open) sealed.erase(id);
+    for (const FrameId id : open) {
+      sealed.erase(id);
+      of_windows.erase(id);
+    }
     ASSERT_EQ(std::ssize(summaries) * store_->summary_memory().frame_bytes,
               store_->used_summary_bytes());
-    ASSERT_GE(
-        store_->used_page_bytes(),
-        std::ssize(open) * page_bytes_ + std::ssize(others) * store_->frame_memory().frame_bytes);
+    ASSERT_GE(store_->used_page_bytes(),
+              std::ssize(of_windows) * page_bytes_ +
+                  std::ssize(open) * (page_bytes_ + open_bytes()) +
+                  std::ssize(others) * store_->frame_memory().frame_bytes);
     ASSERT_LE(store_->used_home_bytes(), std::ssize(sealed) * page_bytes_);
     if (!drained) return;
     ASSERT_EQ(store_->used_home_bytes(), std::ssize(sealed) * page_bytes_);
@@ -398,8 +445,9 @@ class KvModel : public testing::Test, SaysTestSeed {
     ASSERT_EQ(store_->used_home_bytes(), on_disk);
   }
 
-  static constexpr int64_t kSlotBytes = 4096;
-  const int64_t page_bytes_ = kSlotBytes * kGeometry.num_slices();
+  const KvGeometry geometry_ = GeometryWith(GetParam());
+  const int64_t slot_bytes_ = FramePool::RoundedBytes(geometry_.sealed_slice_bytes());
+  const int64_t page_bytes_ = slot_bytes_ * geometry_.num_slices();
   FaultyFiles files_;
   std::unique_ptr<SegmentHome> segments_;
   std::unique_ptr<ForgetfulHome> home_;
@@ -413,7 +461,7 @@ class KvModel : public testing::Test, SaysTestSeed {
   bool refuses_writes_ = false;
 };
 
-TEST_F(KvModel, HoldsWhatThePlainReferenceDoes) {
+TEST_P(KvModel, HoldsWhatThePlainReferenceDoes) {
   for (int step = 0; step < kSteps; ++step) {
     SCOPED_TRACE(step);
     // In every other phase all that was started is written.
@@ -466,6 +514,8 @@ TEST_F(KvModel, HoldsWhatThePlainReferenceDoes) {
   EXPECT_EQ(store_->reserved_bytes(), 0);
   EXPECT_EQ(files_.files.paths().size(), 0u);
 }
+
+INSTANTIATE_TEST_SUITE_P(SealedBits, KvModel, testing::Values(0, 8));
 
 }  // namespace
 }  // namespace folio::test

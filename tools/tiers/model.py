@@ -13,13 +13,14 @@ def measure(bin_dir, _directory, _limits):
     operations = slices = lost = 0
     faults = []
     for seed in range(SEEDS):
-        test = subprocess.run([bin_dir / "runtime_tests", "--gtest_filter=KvModel.*"], capture_output=True, text=True,
+        test = subprocess.run([bin_dir / "runtime_tests", "--gtest_filter=*KvModel*"], capture_output=True, text=True,
                               env={**os.environ, "FOLIO_TEST_SEED": str(seed)})
-        found = LINE.search(test.stdout)
+        found = LINE.findall(test.stdout)
         if test.returncode != 0 or not found:
             faults.append(f"with seed {seed} the test ended with {test.returncode}")
             continue
-        operations, slices, lost = (total + int(one) for total, one in zip((operations, slices, lost), found.groups()))
+        for one in found:
+            operations, slices, lost = (total + int(more) for total, more in zip((operations, slices, lost), one))
     figures = (f"{operations} random operations with {SEEDS} seeds, {slices} slices read, none of them wrong; {lost} lost to bytes "
                f"that were flipped, and said to be")
     return report("model", figures, faults)
