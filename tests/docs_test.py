@@ -8,11 +8,15 @@ import os
 import pathlib
 import re
 import subprocess
+import sys
 import unittest
 
 import layering_test
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "tools/against"))
+import standing  # noqa: E402
+
 METHODS = ROOT / "docs/methods.md"
 CODE = (".h", ".cc", ".cu", ".py", ".proto")
 # Programs of ours whose flags documents name, with what makes them list their flags.
@@ -111,6 +115,24 @@ class Methods(unittest.TestCase):
         self.assertEqual(citations("// (docs/methods.md,\n// section 99.1)"), ["99.1"])
         self.assertTrue(vague_citations("// (methods,\n// section 13)"))
         self.assertEqual(sections("## 3 A (`a`)\n**3.1 B.** Text\n"), {"3": "A (`a`)", "3.1": "B.** Text"})
+
+
+# ---- docs/performance.md ----
+
+class Performance(unittest.TestCase):
+    """What tools/against/standing.py prints is what the documents say."""
+
+    def test_the_tables_are_those_of_the_runs(self):
+        performance, readme = (ROOT / "docs/performance.md").read_text(), (ROOT / "README.md").read_text()
+        self.assertGreater(standing.all_machines().count("\n"), 20)
+        self.assertIn(f"\n\n{standing.all_machines()}\n\n", performance)
+        self.assertEqual([machine for machine in standing.MACHINES if f" {standing.runs_of(machine)}." not in performance], [])
+        self.assertIn(f"\n\n{standing.one_machine(standing.OF_README)}\n\n", readme)
+
+    def test_a_row_is_that_of_the_newest_run(self):
+        older = [(machine, runs) for machine, runs in standing.MACHINES.items() if [run[:10] for run in runs] != sorted(
+            (run[:10] for run in runs), reverse=True)]
+        self.assertEqual(older, [])
 
 
 # ---- docs/faults.md ----

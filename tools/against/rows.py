@@ -16,6 +16,11 @@ READ = Ceiling("the read", "bandwidth_share", "read_gb_per_s", "GB/s read")
 FP32 = Ceiling("fp32", "peak_share", "fp32_peak_gflop_per_s", "GFLOP/s fp32")
 # Only where folio-bench finds one.
 MATRIX_UNIT = Ceiling("the matrix unit", "matrix_unit_share", "matrix_unit_gflop_per_s", "GFLOP/s matrix unit")
+STRATEGIES = {"full": "full attention", "long_heads": "LongHeads", "lm_infinite": "LM-Infinite",
+              "long_heads:scorer=mean_key": "LongHeads by mean keys",
+              "long_heads:scorer=mean_key:share=group": "LongHeads, one choice for the heads of a group",
+              "full,long_heads,lm_infinite": "three strategies"}
+DEPTHS = {2_048: "2k", 8_192: "8k", 32_768: "32k", 131_072: "128k", 1_048_576: "a million"}
 SPEEDS = {"decode": "decode_tokens_per_s", "prefill": "prefill_tokens_per_s"}
 PREFILL_TOKENS = 512
 DECODE_TOKENS = 32
@@ -41,6 +46,17 @@ class Row:
     def __post_init__(self):
         if self.ceiling is None:
             object.__setattr__(self, "ceiling", READ if self.what == "decode" else FP32)
+
+    def title(self):
+        """In words."""
+        parts = [f"{self.streams} streams" if self.streams > 1 else "decode" if self.what == "decode" else f"prompt of {PREFILL_TOKENS}"]
+        if self.depth > 0:
+            parts[0] += f" behind {DEPTHS.get(self.depth, f'{self.depth:,}')}"
+            parts.append(STRATEGIES[self.strategy])
+        parts.append(f"{self.weights} weights")
+        if self.cache != "auto":
+            parts.append(f"{self.cache} cache")
+        return ", ".join(parts)
 
     def on_machine_of(self, sample):
         """The row with the goals of the machine that gave a sample of folio-bench."""
