@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -60,7 +61,7 @@ class DocumentStoreTest : public ::testing::Test {
   const std::vector<int64_t> kOffsets = std::vector<int64_t>(100, 0);
   test::MemoryFiles files_;
   int64_t quota_bytes_ = int64_t{1} << 40;
-  int64_t now_us_ = 1000;
+  std::atomic<int64_t> now_us_ = 1000;  // a store asks from every thread that uses it
   std::unique_ptr<DocumentStore> store_;
 };
 
