@@ -22,7 +22,7 @@ namespace folio {
 
 struct StoreOptions {
   int64_t quota_bytes = std::numeric_limits<int64_t>::max();
-  // Unix time in microseconds; empty: the system's.
+  // Unix time in microseconds, asked for by any thread; empty: the system's.
   std::function<int64_t()> now_us;
 };
 
