@@ -128,6 +128,8 @@ class Performance(unittest.TestCase):
         self.assertIn(f"\n\n{standing.all_machines()}\n\n", performance)
         self.assertEqual([machine for machine in standing.MACHINES if f" {standing.runs_of(machine)}." not in performance], [])
         self.assertIn(f"\n\n{standing.one_machine(standing.OF_README)}\n\n", readme)
+        self.assertEqual([run for run in standing.MACHINES[standing.OF_README] if f"commit {run[-7:]}, {run[:10]}" not in
+                          readme.replace("\n", " ")], [])
 
     def test_a_row_is_that_of_the_newest_run(self):
         older = [(machine, runs) for machine, runs in standing.MACHINES.items() if [run[:10] for run in runs] != sorted(

@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 RUNS = HERE.parent.parent / "docs/benchmarks"
 sys.path[:0] = [str(HERE)]
 
-from rows import ROWS, SPEEDS  # noqa: E402
+from rows import MATRIX_UNIT, ROWS, SPEEDS  # noqa: E402
 
 # The runs on each machine, the newest first: a row is that of the newest run which has it.
 MACHINES = {
@@ -26,7 +26,7 @@ OF_README = "Zen 5"
 
 @functools.cache
 def results(run):
-    """{row: its entry} of one file."""
+    """{name of a row: its entry} of one file."""
     record = json.loads((RUNS / f"{run}-against.json").read_text())
     return {entry["case"]["row"]: entry for entry in record["results"]}
 
@@ -65,14 +65,13 @@ def goal(row):
     """Those of a machine with a matrix unit are in brackets where they are others."""
     def text(one):
         return "; ".join(f"{value:g}" for value in (one.ratio, one.share) if value is not None) or "–"
-    with_unit = row.on_machine_of({"matrix_unit_gflop_per_s": 1.0})
+    with_unit = row.on_machine_of({MATRIX_UNIT.metric: 1.0})
     return text(row) if with_unit is row else f"{text(row)} [{text(with_unit)}]"
 
 
 def markdown(lines):
-    head, *body = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([head.replace("|  |", "| |"), "|" + "---|" * len(lines[0]),
-                      *(line.replace("|  ", "| ").replace("  |", " |") for line in body)])
+    head, *body = ["|" + "|".join(f" {text} " if text else " " for text in line) + "|" for line in lines]
+    return "\n".join([head, "|" + "---|" * len(lines[0]), *body])
 
 
 def all_machines():
