@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
-#include "engine/store/file_system.h"
+#include "tests/engine/forwarding_files.h"
 
 namespace folio::test {
 
@@ -43,39 +43,22 @@ class Hang {
 };
 
 // Files of another file system whose reads and renames hang when told.
-class HangingFiles final : public FileSystem {
+class HangingFiles final : public ForwardingFiles {
  public:
   HangingFiles(std::unique_ptr<FileSystem> files, std::shared_ptr<Hang> hang)
-      : files_(std::move(files)), hang_(std::move(hang)) {}
+      : ForwardingFiles(std::move(files)), hang_(std::move(hang)) {}
 
-  absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
-    return files_->Create(path);
-  }
-  absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
-                                                     int64_t size_bytes) override {
-    return files_->Reopen(path, size_bytes);
-  }
   absl::Status Link(const OutputFile& file, const std::string& path) override {
-    return files_->Link(file, path);
+    return files().Link(file, path);
   }
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override {
-    auto file = files_->Open(path);
+    auto file = files().Open(path);
     if (!file.ok()) return file;
     return std::make_unique<File>(*std::move(file), hang_, path);
   }
-  absl::Status MakeDirectory(const std::string& path) override {
-    return files_->MakeDirectory(path);
-  }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     hang_->Pass(to);
-    return files_->Rename(from, to);
-  }
-  absl::Status Remove(const std::string& path) override { return files_->Remove(path); }
-  absl::StatusOr<std::vector<DirectoryEntry>> List(const std::string& path) override {
-    return files_->List(path);
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return files_->SyncDirectory(path);
+    return files().Rename(from, to);
   }
 
  private:
@@ -95,7 +78,6 @@ class HangingFiles final : public FileSystem {
     const std::string path_;
   };
 
-  const std::unique_ptr<FileSystem> files_;
   const std::shared_ptr<Hang> hang_;
 };
 

@@ -1,7 +1,6 @@
 // The cache with two tiers beside a plain reference: random operations, with disks that refuse
 // writes, reads that flip bytes, and allocations that fail. Complete pages are as they were written
 // or integers.
-#include <atomic>
 #include <future>
 #include <iostream>
 #include <list>
@@ -17,6 +16,7 @@
 #include "engine/runtime/segment_home.h"
 #include "engine/types/plan_reading.h"
 #include "gtest/gtest.h"
+#include "tests/engine/faulty_home.h"
 #include "tests/engine/memory_files.h"
 #include "tests/engine/test_seed.h"
 
@@ -37,96 +37,6 @@ KvGeometry GeometryWith(int sealed_bits) {
           .sealed_bits = sealed_bits};
 }
 
-// A disk that is full while told, and flips a byte of the next read when told.
-class FaultyFiles final : public FileSystem {
- public:
-  std::atomic<bool> full = false;
-  std::atomic<bool> flips_next_read = false;
-  MemoryFiles files;
-
-  absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
-    if (full) return absl::ResourceExhaustedError("no space left");
-    auto file = files.Create(path);
-    if (!file.ok()) return file.status();
-    return std::make_unique<Output>(this, *std::move(file));
-  }
-  absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
-                                                     int64_t size_bytes) override {
-    return files.Reopen(path, size_bytes);
-  }
-  absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override {
-    auto file = files.Open(path);
-    if (!file.ok()) return file.status();
-    return std::make_unique<Stored>(this, *std::move(file));
-  }
-  absl::Status MakeDirectory(const std::string& path) override { return files.MakeDirectory(path); }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files.Rename(from, to);
-  }
-  absl::Status Remove(const std::string& path) override { return files.Remove(path); }
-  absl::StatusOr<std::vector<DirectoryEntry>> List(const std::string& path) override {
-    return files.List(path);
-  }
-  absl::Status SyncDirectory(const std::string& path) override { return files.SyncDirectory(path); }
-
- private:
-  class Output final : public OutputFile {
-   public:
-    Output(FaultyFiles* owner, std::unique_ptr<OutputFile> file)
-        : owner_(owner), file_(std::move(file)) {}
-    absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
-      if (owner_->full) return absl::ResourceExhaustedError("no space left");
-      return file_->Write(offset, bytes);
-    }
-    absl::Status Sync() override { return file_->Sync(); }
-
-   private:
-    FaultyFiles* const owner_;
-    const std::unique_ptr<OutputFile> file_;
-  };
-  class Stored final : public StoredFile {
-   public:
-    Stored(FaultyFiles* owner, std::unique_ptr<StoredFile> file)
-        : owner_(owner), file_(std::move(file)) {}
-    int64_t size_bytes() const override { return file_->size_bytes(); }
-    absl::Status Read(int64_t offset, std::span<const Piece> pieces) const override {
-      const absl::Status read = file_->Read(offset, pieces);
-      if (owner_->flips_next_read.exchange(false)) pieces[0].to[17] ^= std::byte{4};
-      return read;
-    }
-
-   private:
-    FaultyFiles* const owner_;
-    const std::unique_ptr<StoredFile> file_;
-  };
-};
-
-// A home that has no memory for the next thing it is asked for, when told.
-class ForgetfulHome final : public PageHome {
- public:
-  explicit ForgetfulHome(PageHome* home) : home_(home) {}
-  bool fails_next = false;
-
-  void StartWrite(FrameId frame, uint64_t run, std::vector<const std::byte*> slices) override {
-    MaybeFail();
-    home_->StartWrite(frame, run, std::move(slices));
-  }
-  void TakeWritten(bool wait, std::vector<Written>* written) override {
-    home_->TakeWritten(wait, written);
-  }
-  std::unique_ptr<PendingReads> StartReads(std::vector<SliceRead> reads) override {
-    MaybeFail();
-    return home_->StartReads(std::move(reads));
-  }
-  void Free(FrameId frame) override { home_->Free(frame); }
-
- private:
-  void MaybeFail() {
-    if (std::exchange(fails_next, false)) throw std::bad_alloc();
-  }
-  PageHome* const home_;
-};
-
 // A sequence, and what it should hold: a number for each frame.
 struct Model {
   AttentionPlan plan;
@@ -144,7 +54,7 @@ struct Model {
 class KvModel : public testing::TestWithParam<int>, SaysTestSeed {
  protected:
   KvModel() {
-    EXPECT_TRUE(files_.files.MakeDirectory("pages").ok());
+    EXPECT_TRUE(files_.MakeDirectory("pages").ok());
     SegmentHomeOptions options;
     options.num_slices = geometry_.num_slices();
     options.slice_bytes = slot_bytes_;
@@ -448,7 +358,7 @@ class KvModel : public testing::TestWithParam<int>, SaysTestSeed {
   const KvGeometry geometry_ = GeometryWith(GetParam());
   const int64_t slot_bytes_ = FramePool::RoundedBytes(geometry_.sealed_slice_bytes());
   const int64_t page_bytes_ = slot_bytes_ * geometry_.num_slices();
-  FaultyFiles files_;
+  FaultyFiles files_{std::make_unique<MemoryFiles>()};
   std::unique_ptr<SegmentHome> segments_;
   std::unique_ptr<ForgetfulHome> home_;
   std::unique_ptr<KvStore> store_;
@@ -512,7 +422,7 @@ TEST_P(KvModel, HoldsWhatThePlainReferenceDoes) {
   EXPECT_EQ(store_->used_page_bytes(), 0);
   EXPECT_EQ(store_->used_summary_bytes(), 0);
   EXPECT_EQ(store_->reserved_bytes(), 0);
-  EXPECT_EQ(files_.files.paths().size(), 0u);
+  EXPECT_TRUE(files_.List("pages")->empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(SealedBits, KvModel, testing::Values(0, 8));

@@ -6,6 +6,7 @@
 
 #include "engine/store/posix_files.h"
 #include "gtest/gtest.h"
+#include "tests/engine/forwarding_files.h"
 #include "tests/engine/test_model.h"
 
 namespace folio::test {
@@ -15,9 +16,9 @@ constexpr int kSlices = 3;
 constexpr int64_t kSliceBytes = 4096;
 
 // A file system whose reads or writes wait while told, or that makes no files.
-class SlowFiles final : public FileSystem {
+class SlowFiles final : public ForwardingFiles {
  public:
-  explicit SlowFiles(std::unique_ptr<FileSystem> files) : files_(std::move(files)) {}
+  using ForwardingFiles::ForwardingFiles;
 
   std::atomic<bool> hangs = false;  // when reading
   std::atomic<bool> write_hangs = false;
@@ -25,31 +26,14 @@ class SlowFiles final : public FileSystem {
 
   absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
     if (refuses_to_create) return absl::ResourceExhaustedError("no space left");
-    auto file = files_->Create(path);
+    auto file = files().Create(path);
     if (!file.ok()) return file.status();
     return std::make_unique<Output>(this, *std::move(file));
   }
-  absl::StatusOr<std::unique_ptr<OutputFile>> Reopen(const std::string& path,
-                                                     int64_t size_bytes) override {
-    return files_->Reopen(path, size_bytes);
-  }
   absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override {
-    auto file = files_->Open(path);
+    auto file = files().Open(path);
     if (!file.ok()) return file.status();
     return std::make_unique<Stored>(this, *std::move(file));
-  }
-  absl::Status MakeDirectory(const std::string& path) override {
-    return files_->MakeDirectory(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_->Rename(from, to);
-  }
-  absl::Status Remove(const std::string& path) override { return files_->Remove(path); }
-  absl::StatusOr<std::vector<DirectoryEntry>> List(const std::string& path) override {
-    return files_->List(path);
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return files_->SyncDirectory(path);
   }
 
  private:
@@ -81,8 +65,6 @@ class SlowFiles final : public FileSystem {
     SlowFiles* const owner_;
     const std::unique_ptr<StoredFile> file_;
   };
-
-  const std::unique_ptr<FileSystem> files_;
 };
 
 class SegmentHomeTest : public testing::Test {
