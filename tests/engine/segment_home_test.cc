@@ -16,55 +16,23 @@ constexpr int kSlices = 3;
 constexpr int64_t kSliceBytes = 4096;
 
 // A file system whose reads or writes wait while told, or that makes no files.
-class SlowFiles final : public ForwardingFiles {
+class SlowFiles final : public WatchedFiles {
  public:
-  using ForwardingFiles::ForwardingFiles;
+  using WatchedFiles::WatchedFiles;
 
   std::atomic<bool> hangs = false;  // when reading
   std::atomic<bool> write_hangs = false;
   std::atomic<bool> refuses_to_create = false;
 
-  absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path) override {
-    if (refuses_to_create) return absl::ResourceExhaustedError("no space left");
-    auto file = files().Create(path);
-    if (!file.ok()) return file.status();
-    return std::make_unique<Output>(this, *std::move(file));
-  }
-  absl::StatusOr<std::unique_ptr<StoredFile>> Open(const std::string& path) override {
-    auto file = files().Open(path);
-    if (!file.ok()) return file.status();
-    return std::make_unique<Stored>(this, *std::move(file));
-  }
-
  private:
-  class Output final : public OutputFile {
-   public:
-    Output(SlowFiles* owner, std::unique_ptr<OutputFile> file)
-        : owner_(owner), file_(std::move(file)) {}
-    absl::Status Write(int64_t offset, std::span<const std::byte> bytes) override {
-      owner_->write_hangs.wait(true);
-      return file_->Write(offset, bytes);
-    }
-    absl::Status Sync() override { return file_->Sync(); }
-
-   private:
-    SlowFiles* const owner_;
-    const std::unique_ptr<OutputFile> file_;
-  };
-  class Stored final : public StoredFile {
-   public:
-    Stored(SlowFiles* owner, std::unique_ptr<StoredFile> file)
-        : owner_(owner), file_(std::move(file)) {}
-    int64_t size_bytes() const override { return file_->size_bytes(); }
-    absl::Status Read(int64_t offset, std::span<const Piece> pieces) const override {
-      owner_->hangs.wait(true);
-      return file_->Read(offset, pieces);
-    }
-
-   private:
-    SlowFiles* const owner_;
-    const std::unique_ptr<StoredFile> file_;
-  };
+  absl::Status MayCreate() override {
+    return refuses_to_create ? absl::ResourceExhaustedError("no space left") : absl::OkStatus();
+  }
+  absl::Status MayWrite() override {
+    write_hangs.wait(true);
+    return absl::OkStatus();
+  }
+  void BeforeRead() override { hangs.wait(true); }
 };
 
 class SegmentHomeTest : public testing::Test {
